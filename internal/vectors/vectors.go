@@ -1,0 +1,67 @@
+// Package vectors reads conformance vectors for tests: inputs and the results that a running system gave for them.
+package vectors
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Case is one vector: a name, the input and the expected result, both left raw so that key order survives.
+// Files with other members are read with LoadAs.
+type Case struct {
+	Name     string          `json:"name"`
+	Input    json.RawMessage `json:"input"`
+	Expected json.RawMessage `json:"expected"`
+	Origin   string          `json:"origin"`
+}
+
+// Load reads the vector file of that name. See LoadAs.
+func Load(t testing.TB, name string) []Case {
+	t.Helper()
+	return LoadAs[Case](t, name)
+}
+
+// LoadAs reads a vector file as a list of T. It looks in the folder that KICI_VECTORS names when that is set, else in
+// testdata/vectors at the root of the module. A missing file skips the test, since a folder of vectors may hold a part;
+// a file that cannot be decoded fails it.
+func LoadAs[T any](t testing.TB, name string) []T {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir(), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("no vector file %s in %s", name, dir())
+	}
+	if err != nil {
+		t.Fatalf("read vectors: %v", err)
+	}
+	var cases []T
+	if err := json.Unmarshal(raw, &cases); err != nil {
+		t.Fatalf("decode vectors %s: %v", name, err)
+	}
+	if len(cases) == 0 {
+		t.Fatalf("vector file %s holds no case", name)
+	}
+	return cases
+}
+
+// Samples is the path below testdata/samples, for tests that read recorded traffic, workflows or lock files.
+func Samples(elem ...string) string {
+	return filepath.Join(append([]string{root(), "testdata", "samples"}, elem...)...)
+}
+
+func dir() string {
+	if d := os.Getenv("KICI_VECTORS"); d != "" {
+		return d
+	}
+	return filepath.Join(root(), "testdata", "vectors")
+}
+
+// root is the folder of go.mod, found from this file so that it holds in every package's tests.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
