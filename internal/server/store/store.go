@@ -1,0 +1,180 @@
+// Package store opens the one truth: an embedded SQLite file or a PostgreSQL database, with the same SQL on both. It
+// holds the schema of every room; each table is written by the room that its comment in the migrations names.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+	_ "modernc.org/sqlite"             // driver "sqlite"
+)
+
+// Dialect tells the engine, for the few statements that differ.
+type Dialect int
+
+// The engines.
+const (
+	SQLite Dialect = iota
+	Postgres
+)
+
+// Querier runs statements: a transaction, or the database for reads that need no transaction.
+type Querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// DB is an open, migrated database. On SQLite all writes go through one connection, so a writer never meets another.
+type DB struct {
+	Dialect Dialect
+	url     string
+	writer  *sql.DB
+	reader  *sql.DB
+}
+
+// Options say where the database is. An empty URL is the SQLite file Path.
+type Options struct {
+	URL  string // postgres://…
+	Path string
+	// Durable makes SQLite wait for the disk at every commit. Without it a killed process loses nothing, but a machine
+	// that loses power may lose the last commits (never the consistency of the file).
+	Durable bool
+}
+
+// ErrNewerSchema says that the database was written by a newer release than this binary.
+var ErrNewerSchema = errors.New("the database has a newer schema than this release knows; start a release at least as new as the one that wrote it")
+
+// Open opens the database and brings its schema up to date.
+func Open(ctx context.Context, o Options) (*DB, error) {
+	db, err := connect(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.migrate(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("migrate database: %w", err), db.Close())
+	}
+	return db, nil
+}
+
+func connect(o Options) (*DB, error) {
+	if o.URL != "" {
+		return connectPostgres(o.URL)
+	}
+	return connectSQLite(o)
+}
+
+func connectPostgres(url string) (*DB, error) {
+	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
+		return nil, errors.New("open database: the URL must start with postgres:// (leave it empty for the embedded database)")
+	}
+	pool, err := sql.Open("pgx", url)
+	if err != nil {
+		return nil, errors.New("open database: the URL is not a PostgreSQL connection URL") // its error would repeat the password
+	}
+	pool.SetMaxOpenConns(16)
+	pool.SetMaxIdleConns(8)
+	return &DB{Dialect: Postgres, url: url, writer: pool, reader: pool}, nil
+}
+
+func connectSQLite(o Options) (*DB, error) {
+	path, err := filepath.Abs(o.Path)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	sync := "NORMAL"
+	if o.Durable {
+		sync = "FULL"
+	}
+	dsn := "file:" + escapePath(path) + "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
+		"&_pragma=synchronous(" + sync + ")&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)"
+	writer, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", path, err)
+	}
+	writer.SetMaxOpenConns(1)
+	reader, err := sql.Open("sqlite", dsn+"&_pragma=query_only(1)")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), writer.Close())
+	}
+	reader.SetMaxOpenConns(4)
+	reader.SetMaxIdleConns(2)
+	return &DB{Dialect: SQLite, writer: writer, reader: reader}, nil
+}
+
+// Close closes every connection.
+func (db *DB) Close() error {
+	if db.reader == db.writer {
+		return db.writer.Close()
+	}
+	return errors.Join(db.reader.Close(), db.writer.Close())
+}
+
+// Read is for statements that change nothing and need no transaction. It sees every transaction committed before.
+func (db *DB) Read() Querier { return db.reader }
+
+// Ping tells whether the database answers.
+func (db *DB) Ping(ctx context.Context) error {
+	var one int
+	return db.reader.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+}
+
+// Tx is one transaction. Functions that take a *Tx never touch the pool: on SQLite the single writer would wait for
+// itself.
+type Tx struct {
+	*sql.Tx
+	Dialect Dialect
+	after   []func()
+}
+
+// After registers what to do once the transaction has committed, such as waking a loop. It does not run when the
+// transaction rolls back.
+func (tx *Tx) After(do func()) { tx.after = append(tx.after, do) }
+
+// Write runs fn in one transaction, commits when it returns nil and rolls back otherwise.
+func (db *DB) Write(ctx context.Context, fn func(ctx context.Context, tx *Tx) error) error {
+	sqlTx, err := db.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	tx := &Tx{Tx: sqlTx, Dialect: db.Dialect}
+	defer func() { _ = sqlTx.Rollback() }() // after a commit this is a no-op; it also covers a panic in fn
+	if err := fn(ctx, tx); err != nil {
+		return err
+	}
+	if err := sqlTx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	for _, do := range tx.after {
+		do()
+	}
+	return nil
+}
+
+// ForUpdate is the clause that locks the selected row until the transaction ends. SQLite's single writer needs none.
+func (tx *Tx) ForUpdate() string {
+	if tx.Dialect == Postgres {
+		return " FOR UPDATE"
+	}
+	return ""
+}
+
+// Changed reports whether a statement changed exactly the row it was meant for (or any row). Callers of conditional
+// updates must look at it: follow-up effects belong to the one who changed the row.
+func Changed(res sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// escapePath keeps the characters that would end a path in a file: URI from doing so.
+func escapePath(p string) string {
+	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(p)
+}

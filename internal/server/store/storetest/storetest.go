@@ -1,0 +1,154 @@
+// Package storetest runs a test on both database engines. PostgreSQL is the server that KICI_TEST_POSTGRES_URL names,
+// else a private one started from the machine's binaries for the life of the test process.
+package storetest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"kici/internal/server/store"
+	"kici/internal/testenv"
+)
+
+// Main runs the tests of a package that uses this one and takes down what Each started. Call it from TestMain.
+func Main(m *testing.M) {
+	code := m.Run()
+	stopPostgres()
+	os.RemoveAll(templateDir())
+	os.Exit(code)
+}
+
+// Each runs the test once on SQLite and once on PostgreSQL, each time with an empty, migrated database of its own.
+func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
+	t.Run("sqlite", func(t *testing.T) { test(t, SQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t)) })
+}
+
+// SQLite opens an empty, migrated database in a file of its own.
+func SQLite(t testing.TB) *store.DB {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kici.db")
+	template, err := sqliteTemplate()
+	if err != nil {
+		t.Fatalf("make template database: %v", err)
+	}
+	if err := os.WriteFile(path, template, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, store.Options{Path: path})
+}
+
+// sqliteTemplate migrates once per process; a test then starts from a copy of the file.
+var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
+	dir := templateDir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "template.db")
+	db, err := store.Open(context.Background(), store.Options{Path: path})
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Close(); err != nil { // the last connection folds the write-ahead log into the file
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+var templateDir = sync.OnceValue(func() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("kici-storetest-%d", os.Getpid()))
+})
+
+var databases atomic.Int64
+
+// Postgres opens an empty, migrated database of its own, or skips the test when there is no PostgreSQL.
+func Postgres(t testing.TB) *store.DB {
+	t.Helper()
+	return open(t, store.Options{URL: PostgresURL(t)})
+}
+
+// PostgresURL makes an empty, migrated database and gives its URL, for tests that start server processes.
+func PostgresURL(t testing.TB) string {
+	t.Helper()
+	base, err := postgresTemplate()
+	if err != nil {
+		testenv.Missing(t, "postgres", err.Error())
+	}
+	name := fmt.Sprintf("kici_test_%d_%d", os.Getpid(), databases.Add(1))
+	if err := adminExec(base, "CREATE DATABASE "+name+" TEMPLATE "+templateName()); err != nil {
+		t.Fatalf("create test database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := adminExec(base, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("drop test database: %v", err)
+		}
+	})
+	return withDatabase(base, name)
+}
+
+func open(t testing.TB, o store.Options) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.Context(), o)
+	if err != nil {
+		t.Fatalf("open test database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Errorf("close test database: %v", err)
+		}
+	})
+	return db
+}
+
+func templateName() string { return fmt.Sprintf("kici_template_%d", os.Getpid()) }
+
+// postgresTemplate starts or finds the server and migrates one template database, of which tests get copies.
+var postgresTemplate = sync.OnceValues(func() (string, error) {
+	base := os.Getenv("KICI_TEST_POSTGRES_URL")
+	if base == "" {
+		var err error
+		if base, err = startPostgres(); err != nil {
+			return "", err
+		}
+	}
+	if err := adminExec(base, "CREATE DATABASE "+templateName()); err != nil {
+		return "", fmt.Errorf("create template: %w", err)
+	}
+	db, err := store.Open(context.Background(), store.Options{URL: withDatabase(base, templateName())})
+	if err != nil {
+		return "", err
+	}
+	return base, db.Close()
+})
+
+// adminExec runs one statement on the server's own database. Copies of one template must not be made at the same time.
+func adminExec(base, statement string) error {
+	adminMu.Lock()
+	defer adminMu.Unlock()
+	db, err := sql.Open("pgx", base)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.Exec(statement)
+	return err
+}
+
+var adminMu sync.Mutex
+
+func withDatabase(base, name string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return base
+	}
+	u.Path = "/" + strings.TrimPrefix(name, "/")
+	return u.String()
+}
