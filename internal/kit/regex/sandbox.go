@@ -1,0 +1,104 @@
+package regex
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"kici/internal/kit/script"
+)
+
+// The sandbox's share: a search may take this long, and at most maxVMs run at a time; further callers wait, each no
+// longer than those before it may take. Idle machines are kept, since starting one costs more than most searches.
+const (
+	searchTime = 200 * time.Millisecond
+	maxVMs     = 4
+)
+
+// vms holds a token per machine that may exist: nil for one that has yet to be started. Taking a token is the right to
+// run, and putting it back is everybody's duty.
+var vms = func() chan *script.VM {
+	c := make(chan *script.VM, maxVMs)
+	for range maxVMs {
+		c <- nil
+	}
+	return c
+}()
+
+// The machine sees the pattern and the text as plain strings. Errors other than the parser's are left to end the call,
+// or running out of memory would look like bad syntax.
+const program = `
+globalThis.check = (source, flags) => {
+	try { new RegExp(source, flags); return "" }
+	catch (e) { if (e instanceof SyntaxError) return e.message || "syntax error"; throw e }
+};
+globalThis.test = (source, flags, text) => new RegExp(source, flags).test(text);
+`
+
+// sandboxCompile asks the JavaScript engine whether the pattern parses.
+func sandboxCompile(source, flags string) error {
+	var message string
+	if err := call(&message, "check", source, flags); err != nil {
+		return fmt.Errorf("compile regular expression /%s/%s: %w", source, flags, err)
+	}
+	if message != "" {
+		return &SyntaxError{Source: source, Flags: flags, Message: message}
+	}
+	return nil
+}
+
+func sandboxMatch(source, flags, text string) (bool, error) {
+	var found bool
+	if err := call(&found, "test", source, flags, text); err != nil {
+		return false, fmt.Errorf("search with /%s/%s: %w", source, flags, err)
+	}
+	return found, nil
+}
+
+func call(result any, function string, args ...string) error {
+	vm := <-vms
+	raw, err := callOn(&vm, function, args)
+	if err != nil && vm != nil {
+		// A machine that was cut short is of no more use; the next caller starts another.
+		err = errors.Join(err, vm.Close())
+		vm = nil
+	}
+	vms <- vm
+	if err != nil {
+		return timeout(err)
+	}
+	return json.Unmarshal(raw, result)
+}
+
+func callOn(vm **script.VM, function string, args []string) (json.RawMessage, error) {
+	if *vm == nil {
+		fresh, err := script.New(script.Limits{Timeout: searchTime})
+		if err != nil {
+			return nil, err
+		}
+		*vm = fresh
+		if err := fresh.Run(context.Background(), "regex", program); err != nil {
+			return nil, err
+		}
+	}
+	raw := make([]json.RawMessage, len(args))
+	for i, a := range args {
+		text, err := json.Marshal(a)
+		if err != nil {
+			return nil, err
+		}
+		raw[i] = text
+	}
+	return (*vm).Call(context.Background(), function, raw...)
+}
+
+// timeout gives a cut search its own name and leaves other errors alone.
+func timeout(err error) error {
+	var failed *script.Error
+	if errors.As(err, &failed) && failed.Kind == script.KindTimeout {
+		return ErrTimeout
+	}
+	return err
+}
