@@ -1,0 +1,328 @@
+package lockfile
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"kici/internal/core/label"
+	"kici/internal/kit/regex"
+)
+
+// MaxBytes is the largest document that Load reads.
+const MaxBytes = 5 << 20
+
+// The kinds of a ParseError.
+const (
+	InvalidJSON      = "invalid_json"
+	BadSchemaVersion = "bad_schema_version" // missing, or not a number
+	SchemaMismatch   = "schema_mismatch"    // compiled for another version
+	Malformed        = "malformed"          // a null workflow or job, or no list where one belongs
+	InvalidMatcher   = "invalid_matcher"
+	InvalidRegex     = "invalid_regex"
+	ReDoS            = "redos" // a label expression that could take exponential time
+	TooLarge         = "too_large"
+	TooDeep          = "too_deep"
+)
+
+// ParseError says why a document that is present cannot be used. A missing document is never a ParseError.
+type ParseError struct {
+	Repo    string // repository identifier
+	Ref     string
+	Kind    string
+	Message string // a sentence for the author
+	Offset  int    // for malformed JSON: bytes from the start; Line and Column count from 1, columns in characters
+	Line    int
+	Column  int
+}
+
+// Error is the message.
+func (e *ParseError) Error() string { return e.Message }
+
+// Load reads and checks a document. The checks run over the whole document in a fixed order and the first failure wins:
+// JSON, schema version, shape of every label matcher, every regular expression among them. Content hashes are not
+// verified, trigger patterns are left to the evaluation of their trigger, and needs are left to planning.
+func Load(raw []byte, repo, ref string) (*File, *ParseError) {
+	fail := func(kind, message string) (*File, *ParseError) {
+		return nil, &ParseError{Repo: repo, Ref: ref, Kind: kind, Message: message}
+	}
+	at := fmt.Sprintf("at %s ref=%s", repo, ref)
+	if len(raw) == 0 {
+		return fail(InvalidJSON, "Lock file "+at+" has no content")
+	}
+	if len(raw) > MaxBytes {
+		return fail(TooLarge, fmt.Sprintf("Lock file %s has %d bytes, more than the limit of %d", at, len(raw), MaxBytes))
+	}
+	text := string(raw)
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	root, err := parse(text)
+	if err != nil {
+		return nil, notJSON(text, at, repo, ref, err)
+	}
+	version := root.member("schemaVersion")
+	if version == nil || version.kind != kindNumber {
+		return fail(BadSchemaVersion, "Invalid lock file "+at+": missing or invalid schemaVersion")
+	}
+	if !supported(number(version)) {
+		return fail(SchemaMismatch, fmt.Sprintf("Lock file schemaVersion %s is incompatible with this orchestrator "+
+			"(engine SCHEMA_VERSION %d). Recompile the lock with `kici compile` and push again.",
+			formatNumber(number(version)), SchemaVersion))
+	}
+	if f := checkFile(root); f != nil {
+		return fail(f.kind, f.message)
+	}
+	var d decoder
+	return d.file(root), nil
+}
+
+// supported is the version policy: exact equality today.
+func supported(version float64) bool { return version == SchemaVersion }
+
+func notJSON(text, at, repo, ref string, err error) *ParseError {
+	e := &ParseError{Repo: repo, Ref: ref, Kind: InvalidJSON}
+	cause := err.Error()
+	var syntax *syntaxError
+	if errors.As(err, &syntax) {
+		before := text[:syntax.offset]
+		e.Offset = syntax.offset
+		e.Line = strings.Count(before, "\n") + 1
+		e.Column = utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:]) + 1
+		cause = fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, cause)
+		if syntax.deep {
+			e.Kind = TooDeep
+		}
+	}
+	e.Message = fmt.Sprintf("Lock file %s is not valid JSON: %s", at, cause)
+	return e
+}
+
+// DecodeJob reads one job that an agent made at run time, with the checks that Load makes. Its members must have the right
+// types, since no author can be told to recompile it.
+func DecodeJob(raw []byte, workflow string) (Job, error) {
+	n, err := parse(string(raw))
+	if err != nil {
+		return Job{}, fmt.Errorf("decode job of workflow '%s': %w", workflow, err)
+	}
+	var c checker
+	c.job(n, workflow)
+	if f := c.result(); f != nil {
+		return Job{}, errors.New(f.message)
+	}
+	var d decoder
+	j := d.job(n, "job")
+	if err := d.err(); err != nil {
+		return Job{}, fmt.Errorf("decode job of workflow '%s': %w", workflow, err)
+	}
+	if j.Kind() != KindStatic {
+		return Job{}, fmt.Errorf("decode job of workflow '%s': expected a job of type %q, found %s", workflow, KindStatic, n.kind)
+	}
+	return j, nil
+}
+
+// finding is what a check objects to.
+type finding struct{ kind, message string }
+
+// checker walks static jobs. Shapes are judged on the way and the expressions afterwards, since a wrong shape anywhere is
+// reported before a bad expression anywhere.
+type checker struct {
+	shape   *finding
+	regexes []checkedRegex
+	seen    map[checkedKey]bool // real documents repeat the same few expressions
+}
+
+type checkedKey struct{ source, flags string }
+
+type checkedRegex struct {
+	checkedKey
+	where string
+}
+
+func checkFile(root *node) *finding {
+	workflows := root.member("workflows")
+	if workflows == nil || falsy(workflows) {
+		return nil
+	}
+	var c checker
+	if workflows.kind != kindList {
+		return &finding{Malformed, "Invalid lock file: workflows is not a list but " + workflows.kind.String()}
+	}
+	for i := range workflows.items {
+		c.workflow(&workflows.items[i], i)
+	}
+	return c.result()
+}
+
+func (c *checker) result() *finding {
+	if c.shape != nil {
+		return c.shape
+	}
+	for _, r := range c.regexes {
+		if _, err := regex.Compile(r.source, r.flags); err != nil {
+			return &finding{InvalidRegex, fmt.Sprintf("%s: invalid regex /%s/%s: %v", r.where, r.source, r.flags, err)}
+		}
+		if err := regex.Guard(r.source, r.flags); err != nil {
+			return &finding{ReDoS, fmt.Sprintf("%s: regex /%s/%s is ReDoS-prone — rejected", r.where, r.source, r.flags)}
+		}
+	}
+	return nil
+}
+
+func (c *checker) fail(kind, format string, args ...any) {
+	if c.shape == nil {
+		c.shape = &finding{kind, fmt.Sprintf(format, args...)}
+	}
+}
+
+func (c *checker) workflow(n *node, i int) {
+	if n.kind != kindObject {
+		c.fail(Malformed, "Invalid lock file: workflows[%d] is %s, not an object", i, n.kind)
+		return
+	}
+	name := nameOf(n, fmt.Sprintf("#%d", i))
+	jobs := n.member("jobs")
+	if jobs == nil || jobs.kind == kindNull {
+		return // a workflow without jobs never runs anything, which planning says
+	}
+	if jobs.kind != kindList {
+		c.fail(Malformed, "lock workflow '%s' jobs: expected a list, found %s", name, jobs.kind)
+		return
+	}
+	for i := range jobs.items {
+		if jobs.items[i].kind == kindNull {
+			c.fail(Malformed, "lock workflow '%s' jobs[%d]: expected an object, found null", name, i)
+			return
+		}
+		c.job(&jobs.items[i], name)
+	}
+}
+
+func (c *checker) job(n *node, workflow string) {
+	if t := n.member("_type"); t == nil || t.kind != kindText || t.text != string(KindStatic) {
+		return
+	}
+	where := fmt.Sprintf("lock workflow '%s' job '%s'", workflow, nameOf(n, "?"))
+	c.matchers(n.member("runsOn"), where+" runsOn")
+	c.matchers(n.member("excludeLabels"), where+" excludeLabels")
+	all := n.member("runsOnAll")
+	if all == nil || all.kind != kindObject {
+		return
+	}
+	if groups := all.member("include"); groups != nil && !falsy(groups) {
+		if c.isList(groups, where+" runsOnAll.include") {
+			for i := range groups.items {
+				c.group(&groups.items[i], where+" runsOnAll.include")
+			}
+		}
+	}
+	c.matchers(all.member("exclude"), where+" runsOnAll.exclude")
+}
+
+func (c *checker) group(n *node, where string) {
+	if n.kind == kindNull {
+		c.fail(Malformed, "%s: expected a list, found null", where)
+		return
+	}
+	c.matchers(n, where)
+}
+
+// isList also tells the older form of a document, a plain text, apart: its author has to recompile.
+func (c *checker) isList(n *node, where string) bool {
+	switch n.kind {
+	case kindList:
+		return true
+	case kindText:
+		c.invalid(n, where)
+	default:
+		c.fail(Malformed, "%s: expected a list, found %s", where, n.kind)
+	}
+	return false
+}
+
+func (c *checker) invalid(n *node, where string) {
+	c.fail(InvalidMatcher, "%s: invalid label matcher %s — expected %s. Recompile the lock with `kici compile`.",
+		where, shorten(n.raw), label.MatcherShapes)
+}
+
+func (c *checker) matchers(n *node, where string) {
+	if n == nil || falsy(n) || !c.isList(n, where) {
+		return
+	}
+	for i := range n.items {
+		m, ok := matcher(&n.items[i])
+		if !ok {
+			c.invalid(&n.items[i], where)
+			return
+		}
+		if m.Kind == label.Regex {
+			c.note(m, where)
+		}
+	}
+}
+
+func (c *checker) note(m label.Matcher, where string) {
+	key := checkedKey{m.Source, m.Flags}
+	if c.seen[key] {
+		return
+	}
+	if c.seen == nil {
+		c.seen = map[checkedKey]bool{}
+	}
+	c.seen[key] = true
+	c.regexes = append(c.regexes, checkedRegex{key, where})
+}
+
+// matcher reads one of the two shapes; further members are fine.
+func matcher(n *node) (m label.Matcher, ok bool) {
+	text := func(key string) (string, bool) {
+		v := n.member(key)
+		if v == nil || v.kind != kindText {
+			return "", false
+		}
+		return clean(v), true
+	}
+	kind, _ := text("kind")
+	switch kind {
+	case label.Exact:
+		value, ok := text("value")
+		return label.Matcher{Kind: kind, Value: value}, ok
+	case label.Regex:
+		source, ok1 := text("source")
+		flags, ok2 := text("flags")
+		return label.Matcher{Kind: kind, Source: source, Flags: flags}, ok1 && ok2
+	}
+	return m, false
+}
+
+// falsy is ECMAScript's notion: in optional lists such a value counts as absent.
+func falsy(n *node) bool {
+	switch n.kind {
+	case kindNull:
+		return true
+	case kindBool:
+		return !n.truth
+	case kindText:
+		return n.text == ""
+	case kindNumber:
+		return number(n) == 0
+	}
+	return false
+}
+
+func nameOf(n *node, otherwise string) string {
+	if m := n.member("name"); m != nil && m.kind == kindText {
+		return clean(m)
+	}
+	return otherwise
+}
+
+// shorten keeps a quoted part of the document from filling the message.
+func shorten(s string) string {
+	const limit = 200
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}

@@ -1,0 +1,91 @@
+package lockfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// Pairs is a map of texts whose order carries meaning: matrix values, include and exclude entries, env. Keys that look
+// like array indices come first, ascending, as in every ECMAScript object.
+type Pairs []Pair
+
+// Pair is one member of Pairs.
+type Pair struct {
+	Key, Value string
+}
+
+// Get returns the value of the key.
+func (p Pairs) Get(key string) (value string, ok bool) {
+	for _, m := range p {
+		if m.Key == key {
+			return m.Value, true
+		}
+	}
+	return "", false
+}
+
+// MarshalJSON writes an object in order. Nil is an empty object.
+func (p Pairs) MarshalJSON() ([]byte, error) {
+	return marshalMembers(len(p), func(i int) (string, any) { return p[i].Key, p[i].Value })
+}
+
+// UnmarshalJSON reads an object of texts; numbers and booleans are taken as their text.
+func (p *Pairs) UnmarshalJSON(raw []byte) error {
+	n, err := parse(string(raw))
+	if err != nil {
+		return fmt.Errorf("read pairs: %w", err)
+	}
+	var d decoder
+	*p = d.pairs(n, "pairs")
+	return d.err()
+}
+
+// Ordered is a map of any values whose order carries meaning.
+type Ordered []Member
+
+// Member is one member of Ordered.
+type Member struct {
+	Key   string
+	Value json.RawMessage
+}
+
+// MarshalJSON writes an object in order. Nil is an empty object.
+func (o Ordered) MarshalJSON() ([]byte, error) {
+	return marshalMembers(len(o), func(i int) (string, any) { return o[i].Key, o[i].Value })
+}
+
+// UnmarshalJSON reads an object.
+func (o *Ordered) UnmarshalJSON(raw []byte) error {
+	n, err := parse(string(raw))
+	if err != nil {
+		return fmt.Errorf("read ordered map: %w", err)
+	}
+	var d decoder
+	*o = d.ordered(n, "map")
+	return d.err()
+}
+
+func marshalMembers(n int, member func(int) (string, any)) ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i := range n {
+		key, value := member(i)
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		k, err := json.Marshal(key)
+		if err != nil {
+			return nil, err
+		}
+		v, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(k)
+		b.WriteByte(':')
+		b.Write(v)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
