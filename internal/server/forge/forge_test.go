@@ -1,0 +1,9 @@
+package forge_test
+
+import (
+	"testing"
+
+	"kici/internal/server/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
