@@ -1,0 +1,114 @@
+package glob
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// filter holds what every matching value begins and ends with, so that most values are turned away by comparing a few
+// bytes. With the exact flag it decides alone.
+type filter struct {
+	prefix, suffix string
+	slash          bool // one more / may follow the suffix
+	exact          bool // a value that equals the prefix matches, others do not
+}
+
+func filterOf(n *node) filter {
+	var f filter
+	lead := leading{exact: true}
+	lead.walk(n)
+	if lead.exact {
+		return filter{prefix: string(lead.out), exact: true}
+	}
+	var suffix []byte
+	trailing(n, &suffix, &f.slash)
+	f.prefix, f.suffix = string(lead.out), string(suffix)
+	return f
+}
+
+func (f *filter) admits(s string) bool {
+	if f.exact {
+		return s == f.prefix
+	}
+	if !strings.HasPrefix(s, f.prefix) {
+		return false
+	}
+	if f.suffix == "" || strings.HasSuffix(s, f.suffix) {
+		return true
+	}
+	return f.slash && len(s) > len(f.suffix) && s[len(s)-1] == '/' && strings.HasSuffix(s[:len(s)-1], f.suffix)
+}
+
+// leading collects the characters that an expression begins with. exact stays true while it consists of them alone.
+type leading struct {
+	out   []byte
+	ended bool // an end of text stands before what comes
+	exact bool
+}
+
+// walk adds what n begins with and tells whether what follows n may add to it. Assertions take no room, so they are passed
+// over, but then, save for ^ and $ in their places, characters alone do not decide.
+func (l *leading) walk(n *node) (further bool) {
+	switch n.op {
+	case opChar:
+		l.exact = l.exact && !l.ended
+		if appendASCII(&l.out, n.unit) {
+			return true
+		}
+	case opBegin:
+		l.exact = l.exact && len(l.out) == 0
+		return true
+	case opEnd:
+		l.ended = true
+		return true
+	case opLook:
+		l.exact = false
+		return true
+	case opConcat:
+		for _, sub := range n.subs {
+			if !l.walk(sub) {
+				return false
+			}
+		}
+		return true
+	}
+	l.exact = false
+	return false
+}
+
+// trailing collects the characters that n ends with, a single optional slash after them aside, and tells whether n
+// consists of them alone.
+func trailing(n *node, out *[]byte, slash *bool) (whole bool) {
+	switch n.op {
+	case opChar:
+		var c []byte
+		if !appendASCII(&c, n.unit) {
+			return false
+		}
+		*out = append(c, *out...)
+		return true
+	case opBegin, opEnd, opLook:
+		return true
+	case opRepeat:
+		if len(*out) == 0 && !*slash && n.low == 0 && n.high == 1 && n.subs[0].op == opChar && n.subs[0].unit == '/' {
+			*slash = true
+			return true
+		}
+	case opConcat:
+		for i := len(n.subs) - 1; i >= 0; i-- {
+			if !trailing(n.subs[i], out, slash) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func appendASCII(out *[]byte, u uint16) bool {
+	if u >= utf8.RuneSelf {
+		return false // half a character, maybe
+	}
+	*out = append(*out, byte(u))
+	return true
+}
