@@ -1,0 +1,254 @@
+// Package inbox takes in deliveries. A delivery is the server's duty from the moment its claim, its payload and its row
+// in the event log have committed, which is before its sender is answered. Processing then holds a lease on the row and
+// is taken up again after a crash.
+package inbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"kici/internal/core/ci"
+	"kici/internal/kit/service"
+	"kici/internal/server/store"
+)
+
+// Delivery is one inbound event as received.
+type Delivery struct {
+	// ID is unique over all sources: a second delivery of the same id is a duplicate until the claim expires.
+	ID         string
+	OrgID      string
+	RoutingKey string
+	SourceID   string
+	Provider   string
+	Event      string // name of the event as the source tells it
+	Action     string
+	Headers    map[string]string // names in lower case, without those that the source strips
+	Payload    []byte            // the raw body
+	RequestID  string            // trace id of everything that comes of it
+	ReceivedAt int64             // milliseconds since 1970; Accept sets it
+
+	// Key is the idempotency key, "" for none. It is remembered for Window.
+	Key    string
+	Window time.Duration
+}
+
+// Outcome tells what Accept did.
+type Outcome int
+
+// The outcomes.
+const (
+	Accepted Outcome = iota + 1
+	Duplicate
+)
+
+// ErrBacklog says that so many deliveries wait already that no more are taken.
+var ErrBacklog = errors.New("too many deliveries are waiting")
+
+// The statuses of a row in the event log.
+const (
+	StatusReceived        = "received" // nothing to evaluate, or not evaluated yet
+	StatusProcessed       = "processed"
+	StatusDuplicate       = "duplicate"
+	StatusLockfileMissing = "lockfile_missing"
+	StatusLockfileCorrupt = "lockfile_corrupt"
+	StatusFailed          = "failed"
+	StatusShed            = "shed"
+)
+
+// Options bound the inbox. Zero fields take the defaults.
+type Options struct {
+	NodeID      string        // names this node in leases
+	DedupTTL    time.Duration // life of a claim (24 h)
+	LeaseTime   time.Duration // a delivery whose node has died is taken up again after it (30 s)
+	MaxWaiting  int           // deliveries that may wait; beyond it Accept gives ErrBacklog (10,000)
+	MaxAttempts int           // of processing one delivery, the first included (10)
+}
+
+// Inbox is the tables inbox, idempotency_keys and event_log.
+type Inbox struct {
+	db    *store.DB
+	clock service.Clock
+	poke  service.Poke
+	opts  Options
+}
+
+// New gives access to the tables. Accept wakes poke whenever a delivery waits; nil is for a node that only takes in.
+func New(db *store.DB, clock service.Clock, poke service.Poke, opts Options) *Inbox {
+	if opts.DedupTTL == 0 {
+		opts.DedupTTL = 24 * time.Hour
+	}
+	if opts.LeaseTime == 0 {
+		opts.LeaseTime = 30 * time.Second
+	}
+	if opts.MaxWaiting == 0 {
+		opts.MaxWaiting = 10_000
+	}
+	if opts.MaxAttempts == 0 {
+		opts.MaxAttempts = 10
+	}
+	return &Inbox{db: db, clock: clock, poke: poke, opts: opts}
+}
+
+// LeaseTime is how long a lease lasts; work on a delivery must end before.
+func (in *Inbox) LeaseTime() time.Duration { return in.opts.LeaseTime }
+
+// Accept claims the delivery and stores it, or finds that it was claimed before. When it returns Accepted the delivery
+// is stored for good. The idempotency key is written in the same transaction: written any later, a crash in between
+// would let the sender's next try start the work twice; written any earlier, it would swallow that try.
+// Error: ErrBacklog, or one of the database, after which nothing is stored.
+func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
+	outcome := Duplicate
+	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		var err error
+		outcome, err = in.AcceptTx(ctx, tx, d)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("accept delivery %s: %w", d.ID, err)
+	}
+	return outcome, nil
+}
+
+// AcceptTx is Accept within a transaction, for those who make deliveries out of other changes.
+func (in *Inbox) AcceptTx(ctx context.Context, tx *store.Tx, d Delivery) (Outcome, error) {
+	var full bool
+	err := tx.QueryRowContext(ctx, backlogFull, in.opts.MaxWaiting-1).Scan(&full)
+	if err != nil {
+		return 0, err
+	}
+	d.ReceivedAt = in.clock.Millis()
+	claimed := false
+	if !full {
+		claimed, err = in.claim(ctx, tx, d)
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case full:
+		return 0, ErrBacklog
+	case !claimed:
+		return Duplicate, logDelivery(ctx, tx, d, StatusDuplicate, insertLog)
+	}
+	if d.Key != "" && d.Window > 0 {
+		if _, err := tx.ExecContext(ctx, rememberKey, d.SourceID, d.Key, d.ReceivedAt+d.Window.Milliseconds()); err != nil {
+			return 0, err
+		}
+	}
+	if in.poke != nil {
+		tx.After(in.poke.Wake)
+	}
+	return Accepted, logDelivery(ctx, tx, d, StatusReceived, upsertLog)
+}
+
+func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery) (bool, error) {
+	headers, err := json.Marshal(d.Headers)
+	if err != nil {
+		return false, fmt.Errorf("encode headers: %w", err)
+	}
+	payload := d.Payload
+	if payload == nil {
+		payload = []byte{} // an empty body is a body
+	}
+	return store.Changed(tx.ExecContext(ctx, claimDelivery, d.ID, d.OrgID, d.RoutingKey, d.SourceID, ci.CutName(d.Event),
+		ci.CutName(d.Action), ci.CleanText(string(headers)), payload, d.RequestID, d.ReceivedAt,
+		d.ReceivedAt+in.opts.DedupTTL.Milliseconds()))
+}
+
+// Seen tells whether the source's idempotency key is still remembered.
+func (in *Inbox) Seen(ctx context.Context, sourceID, key string) (bool, error) {
+	var seen bool
+	err := in.db.Read().QueryRowContext(ctx, keySeen, sourceID, key, in.clock.Millis()).Scan(&seen)
+	if err != nil {
+		return false, fmt.Errorf("look up idempotency key: %w", err)
+	}
+	return seen, nil
+}
+
+// Shed records a verified delivery that was refused for want of room. Its sender may send it again.
+func (in *Inbox) Shed(ctx context.Context, d Delivery) error {
+	d.ReceivedAt = in.clock.Millis()
+	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		return logDelivery(ctx, tx, d, StatusShed, insertLog)
+	})
+	if err != nil {
+		return fmt.Errorf("record shed delivery %s: %w", d.ID, err)
+	}
+	return nil
+}
+
+// logDelivery writes the delivery's row of the event log. The payload stays in the inbox row.
+func logDelivery(ctx context.Context, tx *store.Tx, d Delivery, status, statement string) error {
+	sum := sha256.Sum256(d.Payload)
+	_, err := tx.ExecContext(ctx, statement, d.OrgID, d.ID, d.RoutingKey, ci.CutName(d.Event), ci.CutName(d.Action), "direct",
+		d.Provider, status, len(d.Payload), hex.EncodeToString(sum[:]), d.ReceivedAt)
+	return err
+}
+
+// Purge removes claims and idempotency keys whose time is up, at most limit of each, and tells how many went. A delivery
+// that is not done is kept whatever its age.
+func (in *Inbox) Purge(ctx context.Context, limit int) (int64, error) {
+	var removed int64
+	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		removed = 0
+		for _, statement := range []string{purgeClaims, purgeKeys} {
+			res, err := tx.ExecContext(ctx, statement, in.clock.Millis(), limit)
+			if err != nil {
+				return err
+			}
+			n, err := res.RowsAffected()
+			if err != nil {
+				return err
+			}
+			removed += n
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("purge inbox: %w", err)
+	}
+	return removed, nil
+}
+
+// The states of a row: waiting, done, and released, which is done and may be claimed again at once.
+
+// backlogFull looks for a waiting row after the first $1: it reads no more rows than that, and none when none waits.
+const backlogFull = `SELECT EXISTS (SELECT 1 FROM inbox WHERE state = 'waiting' ORDER BY received_at, delivery_id LIMIT 1 OFFSET $1)`
+
+// claimDelivery changes a row exactly when the delivery is this caller's: it is new, its claim has expired, or it was
+// released. A released one keeps its time of receipt, so that it derives the same run ids: had a run of it been
+// registered after all, it would not start a second one.
+const claimDelivery = `INSERT INTO inbox (delivery_id, org_id, routing_key, source_id, event, action, headers, payload,
+		request_id, state, received_at, expires_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11)
+	ON CONFLICT (delivery_id) DO UPDATE SET org_id = excluded.org_id, routing_key = excluded.routing_key,
+		source_id = excluded.source_id, event = excluded.event, action = excluded.action, headers = excluded.headers,
+		payload = excluded.payload, request_id = excluded.request_id, state = 'waiting',
+		received_at = CASE WHEN inbox.state = 'released' THEN inbox.received_at ELSE excluded.received_at END,
+		expires_at = excluded.expires_at, lease_node = '', lease_until = 0, attempts = 0, last_error = NULL
+	WHERE inbox.state = 'released' OR (inbox.state = 'done' AND inbox.expires_at <= excluded.received_at)`
+
+const rememberKey = `INSERT INTO idempotency_keys (source_id, key, expires_at) VALUES ($1, $2, $3)
+	ON CONFLICT (source_id, key) DO UPDATE SET expires_at = excluded.expires_at`
+
+const keySeen = `SELECT EXISTS (SELECT 1 FROM idempotency_keys WHERE source_id = $1 AND key = $2 AND expires_at > $3)`
+
+const logRow = `INSERT INTO event_log (org_id, delivery_id, routing_key, event, action, source, provider, status,
+		payload_size_bytes, payload_hash, received_at)
+	VALUES ($1, $2, $3, $4, NULLIF($5, ''), $6, $7, $8, $9, $10, $11) ON CONFLICT (org_id, delivery_id) `
+
+// insertLog is for what never overwrites the history of the delivery that it repeats.
+const insertLog = logRow + "DO NOTHING"
+
+// upsertLog changes what belongs to the processing; the payload's columns belong to the first write.
+const upsertLog = logRow + `DO UPDATE SET status = excluded.status, matched_count = 0, run_id = NULL, error_message = NULL`
+
+const purgeClaims = `DELETE FROM inbox WHERE delivery_id IN
+	(SELECT delivery_id FROM inbox WHERE expires_at <= $1 AND state <> 'waiting' ORDER BY expires_at LIMIT $2)`
+
+const purgeKeys = `DELETE FROM idempotency_keys WHERE (source_id, key) IN
+	(SELECT source_id, key FROM idempotency_keys WHERE expires_at <= $1 LIMIT $2)`

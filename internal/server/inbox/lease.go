@@ -1,0 +1,215 @@
+package inbox
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"kici/internal/core/ci"
+	"kici/internal/server/store"
+)
+
+// Lease is the right to process one delivery until its time is up. Attempt counts from 1.
+type Lease struct {
+	deliveryID string
+	orgID      string
+	sourceID   string
+	routingKey string
+	node       string
+	Attempt    int
+}
+
+// Result is what came of a delivery, for its row of the event log.
+type Result struct {
+	Status  string
+	Matched int    // workflows that it started
+	RunID   string // of the first, "" for none
+	Repo    string
+	Ref     string
+	Error   string // for people, "" for none
+}
+
+// ErrLeaseLost says that the lease has run out and another worker has the delivery: nothing was changed.
+var ErrLeaseLost = errors.New("the lease on the delivery has been lost")
+
+// errTaken says that another worker was quicker.
+var errTaken = errors.New("taken")
+
+// Next leases the delivery that waits longest, or gives ok=false when none is due. Its Provider, Key and Window are not
+// kept. One that was tried too often is
+// given up here, which ends a delivery that takes the whole process down with it each time.
+func (in *Inbox) Next(ctx context.Context) (d Delivery, lease Lease, ok bool, err error) {
+	for {
+		// Looking first without a transaction leaves SQLite's only writer alone when there is nothing to do.
+		var id string
+		err := in.db.Read().QueryRowContext(ctx, headOfInbox, in.clock.Millis()).Scan(&id)
+		if errors.Is(err, sql.ErrNoRows) {
+			return Delivery{}, Lease{}, false, nil
+		}
+		if err != nil {
+			return Delivery{}, Lease{}, false, fmt.Errorf("look for deliveries: %w", err)
+		}
+		d, lease, err := in.take(ctx, id)
+		if errors.Is(err, errTaken) {
+			continue // each turn that ends here is another worker's success
+		}
+		if err != nil {
+			return Delivery{}, Lease{}, false, fmt.Errorf("lease delivery %s: %w", id, err)
+		}
+		if lease.Attempt <= in.opts.MaxAttempts {
+			return d, lease, true, nil
+		}
+		cause := fmt.Errorf("given up after %d attempts that did not end", in.opts.MaxAttempts)
+		if err := in.GiveUp(ctx, lease, Result{Error: cause.Error()}); err != nil && !errors.Is(err, ErrLeaseLost) {
+			return Delivery{}, Lease{}, false, err
+		}
+	}
+}
+
+func (in *Inbox) take(ctx context.Context, id string) (Delivery, Lease, error) {
+	var d Delivery
+	var headers string
+	lease := Lease{deliveryID: id, node: in.opts.NodeID}
+	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		now := in.clock.Millis()
+		err := tx.QueryRowContext(ctx, takeDelivery, id, lease.node, now+in.opts.LeaseTime.Milliseconds(), now).Scan(
+			&d.ID, &d.OrgID, &d.RoutingKey, &d.SourceID, &d.Event, &d.Action, &headers, &d.Payload, &d.RequestID,
+			&d.ReceivedAt, &lease.Attempt)
+		if errors.Is(err, sql.ErrNoRows) {
+			return errTaken
+		}
+		return err
+	})
+	if err != nil {
+		return Delivery{}, Lease{}, err
+	}
+	if err := json.Unmarshal([]byte(headers), &d.Headers); err != nil {
+		return Delivery{}, Lease{}, fmt.Errorf("stored headers: %w", err)
+	}
+	lease.orgID, lease.sourceID, lease.routingKey = d.OrgID, d.SourceID, d.RoutingKey
+	return d, lease, nil
+}
+
+// Finish ends a delivery within the caller's transaction. Error: ErrLeaseLost, upon which the caller rolls back.
+func (in *Inbox) Finish(ctx context.Context, tx *store.Tx, lease Lease, r Result) error {
+	if err := lease.change(ctx, tx, finishDelivery, nil); err != nil {
+		return err
+	}
+	return lease.log(ctx, tx, r)
+}
+
+// Retry gives a delivery back after a failure that may pass. It is tried again after a pause that doubles with each
+// attempt from one second to one minute; when no attempt is left it is given up.
+func (in *Inbox) Retry(ctx context.Context, lease Lease, r Result) error {
+	if lease.Attempt >= in.opts.MaxAttempts {
+		return in.GiveUp(ctx, lease, r)
+	}
+	pause := min(time.Second<<min(lease.Attempt-1, 10), time.Minute)
+	return in.write(ctx, lease, "give back delivery", func(ctx context.Context, tx *store.Tx) error {
+		if err := lease.change(ctx, tx, retryDelivery, in.clock.Millis()+pause.Milliseconds(), ci.CutText(r.Error)); err != nil {
+			return err
+		}
+		r.Status = StatusReceived // its story is not over; the row shows why it takes so long
+		return lease.log(ctx, tx, r)
+	})
+}
+
+// GiveUp ends a delivery that failed for good. When nothing was started of it, it is released.
+func (in *Inbox) GiveUp(ctx context.Context, lease Lease, r Result) error {
+	r.Status = StatusFailed
+	return in.write(ctx, lease, "give up delivery", func(ctx context.Context, tx *store.Tx) error {
+		if r.RunID == "" {
+			if err := in.Release(ctx, tx, lease); err != nil {
+				return err
+			}
+		} else if err := lease.change(ctx, tx, finishDelivery, ci.CutText(r.Error)); err != nil {
+			return err
+		}
+		return lease.log(ctx, tx, r)
+	})
+}
+
+// Release frees the claim and the idempotency key, so that the sender's redelivery is taken. It is for a delivery that
+// failed before anything was started. Error: ErrLeaseLost.
+func (in *Inbox) Release(ctx context.Context, tx *store.Tx, lease Lease) error {
+	if err := lease.change(ctx, tx, releaseDelivery); err != nil {
+		return err
+	}
+	key, _ := strings.CutPrefix(lease.deliveryID, lease.routingKey+":") // see DeliveryID
+	_, err := tx.ExecContext(ctx, "DELETE FROM idempotency_keys WHERE source_id = $1 AND key = $2", lease.sourceID, key)
+	return err
+}
+
+// Return gives a delivery back untouched, because the server stops: the attempt does not count.
+func (in *Inbox) Return(ctx context.Context, lease Lease) error {
+	return in.write(ctx, lease, "return delivery", func(ctx context.Context, tx *store.Tx) error {
+		return lease.change(ctx, tx, returnDelivery)
+	})
+}
+
+// Recover frees what this node had leased when it last ended. SQLite's file belongs to one process at a time, so there
+// every lease is of a process that is gone.
+func (in *Inbox) Recover(ctx context.Context) error {
+	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.ExecContext(ctx, recoverLeases, in.opts.NodeID, tx.Dialect == store.SQLite)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("recover leases: %w", err)
+	}
+	return nil
+}
+
+// DeliveryID makes the delivery id of a source's idempotency key or other unique mark.
+func DeliveryID(routingKey, key string) string { return routingKey + ":" + key }
+
+func (in *Inbox) write(ctx context.Context, lease Lease, what string, fn func(ctx context.Context, tx *store.Tx) error) error {
+	if err := in.db.Write(ctx, fn); err != nil {
+		return fmt.Errorf("%s %s: %w", what, lease.deliveryID, err)
+	}
+	return nil
+}
+
+// change runs a statement on the leased row. The attempt is the fence: it differs for each lease of a delivery.
+func (l Lease) change(ctx context.Context, tx *store.Tx, statement string, args ...any) error {
+	changed, err := store.Changed(tx.ExecContext(ctx, statement, append([]any{l.deliveryID, l.node, l.Attempt}, args...)...))
+	if err == nil && !changed {
+		return ErrLeaseLost
+	}
+	return err
+}
+
+func (l Lease) log(ctx context.Context, tx *store.Tx, r Result) error {
+	_, err := tx.ExecContext(ctx, updateLog, l.orgID, l.deliveryID, r.Status, r.Matched, r.RunID, ci.CutText(r.Error),
+		ci.CutText(r.Repo), ci.CutText(r.Ref))
+	return err
+}
+
+const headOfInbox = `SELECT delivery_id FROM inbox WHERE state = 'waiting' AND lease_until <= $1
+	ORDER BY received_at, delivery_id LIMIT 1`
+
+const takeDelivery = `UPDATE inbox SET lease_node = $2, lease_until = $3, attempts = attempts + 1
+	WHERE delivery_id = $1 AND state = 'waiting' AND lease_until <= $4
+	RETURNING delivery_id, org_id, routing_key, source_id, event, action, headers, payload, request_id, received_at, attempts`
+
+const leased = ` WHERE delivery_id = $1 AND lease_node = $2 AND attempts = $3 AND state = 'waiting'`
+
+const finishDelivery = `UPDATE inbox SET state = 'done', last_error = $4` + leased
+
+const retryDelivery = `UPDATE inbox SET lease_node = '', lease_until = $4, last_error = $5` + leased
+
+const releaseDelivery = `UPDATE inbox SET state = 'released'` + leased
+
+const returnDelivery = `UPDATE inbox SET lease_node = '', lease_until = 0, attempts = attempts - 1` + leased
+
+// recoverLeases leaves alone what waits out a pause: that has no node.
+const recoverLeases = `UPDATE inbox SET lease_node = '', lease_until = 0
+	WHERE state = 'waiting' AND lease_node <> '' AND (lease_node = $1 OR $2)`
+
+const updateLog = `UPDATE event_log SET status = $3, matched_count = $4, run_id = NULLIF($5, ''), error_message = NULLIF($6, ''),
+	repo_identifier = COALESCE(NULLIF($7, ''), repo_identifier), ref = COALESCE(NULLIF($8, ''), ref)
+	WHERE org_id = $1 AND delivery_id = $2`
