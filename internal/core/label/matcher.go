@@ -5,6 +5,9 @@ package label
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+
+	"kici/internal/kit/regex"
 )
 
 // The kinds of a Matcher.
@@ -67,4 +70,42 @@ func (m Matcher) String() string {
 		return m.Value
 	}
 	return "/" + m.Source + "/" + m.Flags
+}
+
+// SatisfiedBy tells whether some label meets the demand, and which is the first that does. The error is an expression
+// that does not compile or that ran out of time; it says nothing about the labels.
+func (m Matcher) SatisfiedBy(labels []string) (by string, ok bool, err error) {
+	if m.Kind == Exact {
+		return m.Value, slices.Contains(labels, m.Value), nil
+	}
+	re, err := regex.Compile(m.Source, m.Flags) // which keeps, in a bounded cache, what it compiled before
+	if err != nil {
+		return "", false, fmt.Errorf("match label: %w", err)
+	}
+	for _, l := range labels {
+		found, err := re.Match(l)
+		if err != nil {
+			return "", false, fmt.Errorf("match label %q against %s: %w", l, m, err)
+		}
+		if found {
+			return l, true, nil
+		}
+	}
+	return "", false, nil
+}
+
+// Partition splits a list of matchers into exact texts and expressions. Anything that is neither is an error that says
+// `invalid label matcher`: dropped silently, it would widen the demand.
+func Partition(matchers []Matcher) (exact []string, patterns []Matcher, err error) {
+	for _, m := range matchers {
+		switch m.Kind {
+		case Exact:
+			exact = append(exact, m.Value)
+		case Regex:
+			patterns = append(patterns, m)
+		default:
+			return nil, nil, fmt.Errorf("invalid label matcher of kind %q — expected %s", m.Kind, MatcherShapes)
+		}
+	}
+	return exact, patterns, nil
 }

@@ -2,7 +2,6 @@ package lockfile
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -54,15 +53,18 @@ type parser struct {
 	src   string
 	pos   int
 	depth int
-	stack []node // elements of the lists and objects being read, so that each list is allocated once, at its size
+	stack []node // elements of the lists and objects being read, so that each list is stored once, at its size
+	slab  []node // where finished lists are stored, many to one allocation
 }
+
+const slabSize = 512
 
 // parse reads src as one JSON value. The error is a *syntaxError.
 func parse(src string) (*node, error) {
 	p := parser{src: src}
 	p.space()
-	var root node
-	if err := p.value(&root); err != nil {
+	root, err := p.value("")
+	if err != nil {
 		return nil, err
 	}
 	p.space()
@@ -91,16 +93,20 @@ func (p *parser) unexpected(wanted string) error {
 	return &syntaxError{offset: p.pos, message: fmt.Sprintf("expected %s, found %q", wanted, r)}
 }
 
-func (p *parser) value(n *node) (err error) {
+// value reads one value, the member of that name. It is returned rather than filled in, which keeps it off the heap.
+func (p *parser) value(key string) (n node, err error) {
 	start := p.pos
+	n.key = key
 	if p.pos >= len(p.src) {
-		return p.unexpected("a value")
+		return n, p.unexpected("a value")
 	}
 	switch c := p.src[p.pos]; {
 	case c == '{':
-		err = p.nested(n, p.object)
+		n.kind = kindObject
+		n.items, err = p.object()
 	case c == '[':
-		err = p.nested(n, p.list)
+		n.kind = kindList
+		n.items, err = p.list()
 	case c == '"':
 		n.kind = kindText
 		n.text, n.lone, err = p.quoted()
@@ -109,107 +115,116 @@ func (p *parser) value(n *node) (err error) {
 		err = p.number()
 		n.text = p.src[start:p.pos]
 	default:
-		err = p.word(n)
+		n.kind, n.truth, err = p.word()
 	}
 	n.raw = p.src[start:p.pos]
-	return err
+	return n, err
 }
 
-func (p *parser) nested(n *node, read func(*node) error) error {
+func (p *parser) enter() error {
 	if p.depth++; p.depth > maxDepth {
 		return &syntaxError{offset: p.pos, deep: true, message: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
 	}
 	p.pos++
-	err := read(n)
-	p.depth--
-	return err
-}
-
-func (p *parser) word(n *node) error {
-	rest := p.src[p.pos:]
-	switch {
-	case strings.HasPrefix(rest, "null"):
-		n.kind = kindNull
-		p.pos += 4
-	case strings.HasPrefix(rest, "true"):
-		n.kind, n.truth = kindBool, true
-		p.pos += 4
-	case strings.HasPrefix(rest, "false"):
-		n.kind = kindBool
-		p.pos += 5
-	default:
-		return p.unexpected("a value")
-	}
 	return nil
 }
 
-func (p *parser) list(n *node) error {
-	n.kind = kindList
+func (p *parser) leave(base int) []node {
+	p.depth--
+	items := p.stack[base:]
+	if len(items) == 0 {
+		return nil
+	}
+	if len(items) > cap(p.slab)-len(p.slab) {
+		p.slab = make([]node, 0, max(slabSize, len(items)))
+	}
+	at := len(p.slab)
+	p.slab = append(p.slab, items...)
+	p.stack = p.stack[:base]
+	return p.slab[at:len(p.slab):len(p.slab)]
+}
+
+func (p *parser) word() (kind nodeKind, truth bool, err error) {
+	rest := p.src[p.pos:]
+	switch {
+	case strings.HasPrefix(rest, "null"):
+		p.pos += 4
+		return kindNull, false, nil
+	case strings.HasPrefix(rest, "true"):
+		p.pos += 4
+		return kindBool, true, nil
+	case strings.HasPrefix(rest, "false"):
+		p.pos += 5
+		return kindBool, false, nil
+	}
+	return kindNull, false, p.unexpected("a value")
+}
+
+func (p *parser) list() ([]node, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
 	base := len(p.stack)
 	for p.space(); ; p.space() {
 		if p.at(']') && len(p.stack) == base {
 			p.pos++
-			return nil
+			return p.leave(base), nil
 		}
-		if err := p.push(""); err != nil {
-			return err
-		}
-		done, err := p.next(']')
+		n, err := p.value("")
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if done {
-			n.items = p.take(base)
-			return nil
+		p.stack = append(p.stack, n)
+		if done, err := p.next(']'); err != nil {
+			return nil, err
+		} else if done {
+			return p.leave(base), nil
 		}
 	}
 }
 
-func (p *parser) object(n *node) error {
-	n.kind = kindObject
+func (p *parser) object() ([]node, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
 	base := len(p.stack)
 	for p.space(); ; p.space() {
 		if p.at('}') && len(p.stack) == base {
 			p.pos++
-			return nil
+			return p.leave(base), nil
 		}
-		if !p.at('"') {
-			return p.unexpected("a quoted name")
-		}
-		key, _, err := p.quoted()
+		n, err := p.named()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		p.space()
-		if !p.at(':') {
-			return p.unexpected("':'")
-		}
-		p.pos++
-		p.space()
-		if err := p.push(key); err != nil {
-			return err
-		}
-		done, err := p.next('}')
-		if err != nil {
-			return err
-		}
-		if done {
-			n.items = arrange(p.take(base))
-			return nil
+		p.stack = append(p.stack, n)
+		if done, err := p.next('}'); err != nil {
+			return nil, err
+		} else if done {
+			return arrange(p.leave(base)), nil
 		}
 	}
+}
+
+// named reads a member of an object.
+func (p *parser) named() (n node, err error) {
+	if !p.at('"') {
+		return n, p.unexpected("a quoted name")
+	}
+	key, _, err := p.quoted()
+	if err != nil {
+		return n, err
+	}
+	p.space()
+	if !p.at(':') {
+		return n, p.unexpected("':'")
+	}
+	p.pos++
+	p.space()
+	return p.value(key)
 }
 
 func (p *parser) at(c byte) bool { return p.pos < len(p.src) && p.src[p.pos] == c }
-
-func (p *parser) push(key string) error {
-	n := node{key: key}
-	if err := p.value(&n); err != nil {
-		return err
-	}
-	p.stack = append(p.stack, n)
-	return nil
-}
 
 // next reads the comma or the closing mark after an element.
 func (p *parser) next(closing byte) (done bool, err error) {
@@ -223,12 +238,6 @@ func (p *parser) next(closing byte) (done bool, err error) {
 		return true, nil
 	}
 	return false, p.unexpected(fmt.Sprintf("',' or %q", closing))
-}
-
-func (p *parser) take(base int) []node {
-	items := slices.Clone(p.stack[base:])
-	p.stack = p.stack[:base]
-	return items
 }
 
 func (p *parser) number() error {
@@ -367,78 +376,6 @@ func (p *parser) hex4() (rune, error) {
 		p.pos++
 	}
 	return r, nil
-}
-
-// arrange puts members in ECMAScript order and drops repeated keys.
-func arrange(members []node) []node {
-	members = dropRepeated(members)
-	first := slices.IndexFunc(members, func(n node) bool { return isIndex(n.key) })
-	if first < 0 {
-		return members
-	}
-	slices.SortStableFunc(members, func(a, b node) int {
-		ai, bi := isIndex(a.key), isIndex(b.key)
-		switch {
-		case ai && bi && len(a.key) != len(b.key):
-			return len(a.key) - len(b.key)
-		case ai && bi:
-			return strings.Compare(a.key, b.key)
-		case ai:
-			return -1
-		case bi:
-			return 1
-		}
-		return 0
-	})
-	return members
-}
-
-func dropRepeated(members []node) []node {
-	if !hasRepeated(members) {
-		return members
-	}
-	place := make(map[string]int, len(members))
-	kept := members[:0]
-	for _, m := range members {
-		if at, ok := place[m.key]; ok {
-			kept[at] = m
-			continue
-		}
-		place[m.key] = len(kept)
-		kept = append(kept, m)
-	}
-	return kept
-}
-
-func hasRepeated(members []node) bool {
-	if len(members) > 24 { // beyond this, comparing each with each costs more than a map
-		seen := make(map[string]bool, len(members))
-		for _, m := range members {
-			seen[m.key] = true
-		}
-		return len(seen) < len(members)
-	}
-	for i := range members {
-		for j := range i {
-			if members[i].key == members[j].key {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isIndex tells whether an ECMAScript object takes the key as an array index: 0 to 2^32-2 in shortest decimal form.
-func isIndex(key string) bool {
-	if key == "" || len(key) > 10 || key[0] == '0' && len(key) > 1 {
-		return false
-	}
-	for i := range len(key) {
-		if key[i] < '0' || key[i] > '9' {
-			return false
-		}
-	}
-	return len(key) < 10 || key <= "4294967294"
 }
 
 // member returns the value of an object's member, or nil.

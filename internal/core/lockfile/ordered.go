@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Pairs is a map of texts whose order carries meaning: matrix values, include and exclude entries, env. Keys that look
@@ -23,6 +24,13 @@ func (p Pairs) Get(key string) (value string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// InOrder is the pairs with their array-index-like keys first, ascending.
+func (p Pairs) InOrder() Pairs {
+	out := slices.Clone(p)
+	slices.SortStableFunc(out, func(a, b Pair) int { return compareKeys(a.Key, b.Key) })
+	return out
 }
 
 // MarshalJSON writes an object in order. Nil is an empty object.
