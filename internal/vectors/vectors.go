@@ -31,6 +31,18 @@ func Load(t testing.TB, name string) []Case {
 // a file that cannot be decoded fails it.
 func LoadAs[T any](t testing.TB, name string) []T {
 	t.Helper()
+	var cases []T
+	if err := json.Unmarshal(read(t, name), &cases); err != nil {
+		t.Fatalf("decode vectors %s: %v", name, err)
+	}
+	if len(cases) == 0 {
+		t.Fatalf("vector file %s holds no case", name)
+	}
+	return cases
+}
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(dir(), name))
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("no vector file %s in %s", name, dir())
@@ -38,14 +50,7 @@ func LoadAs[T any](t testing.TB, name string) []T {
 	if err != nil {
 		t.Fatalf("read vectors: %v", err)
 	}
-	var cases []T
-	if err := json.Unmarshal(raw, &cases); err != nil {
-		t.Fatalf("decode vectors %s: %v", name, err)
-	}
-	if len(cases) == 0 {
-		t.Fatalf("vector file %s holds no case", name)
-	}
-	return cases
+	return raw
 }
 
 // Samples is the path below testdata/samples, for tests that read recorded traffic, workflows or lock files.
@@ -64,4 +69,30 @@ func dir() string {
 func root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// SuiteCase is one case of a file that tests several functions. Error is set instead of Expected where the function
+// must fail.
+type SuiteCase struct {
+	ID       string          `json:"id"`
+	Fn       string          `json:"fn"`
+	Input    json.RawMessage `json:"input"`
+	Expected json.RawMessage `json:"expected"`
+	Error    string          `json:"error"`
+}
+
+// LoadSuite reads a file of cases for several functions, as LoadAs does.
+func LoadSuite(t testing.TB, name string) []SuiteCase {
+	t.Helper()
+	raw := read(t, name)
+	var suite struct {
+		Cases []SuiteCase `json:"cases"`
+	}
+	if err := json.Unmarshal(raw, &suite); err != nil {
+		t.Fatalf("decode vectors %s: %v", name, err)
+	}
+	if len(suite.Cases) == 0 {
+		t.Fatalf("vector file %s holds no case", name)
+	}
+	return suite.Cases
 }

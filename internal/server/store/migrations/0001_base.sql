@@ -216,6 +216,7 @@ CREATE TABLE execution_runs (
     request_id          TEXT NOT NULL DEFAULT '',
     trigger_event       TEXT,
     trigger_decision    TEXT,
+    event               TEXT,             -- the envelope that every job of the run is given
     commit_message      TEXT,
     sender              TEXT,
     triggered_by        TEXT,
@@ -357,6 +358,18 @@ CREATE TABLE dispatch_queue (
     started                 BOOLEAN NOT NULL DEFAULT FALSE,
     recovery_deadline       BIGINT,
     last_provisioning_error TEXT
+);
+-- One row for each delivery of a job to an agent. It tells a late message of a former owner from a stranger's.
+CREATE TABLE dispatch_attempts (
+    job_id     TEXT NOT NULL,
+    attempt    BIGINT NOT NULL,
+    agent_id   TEXT NOT NULL,
+    node_id    TEXT NOT NULL,
+    claimed_at BIGINT NOT NULL,
+    acked_at   BIGINT,
+    ended_at   BIGINT,
+    outcome    TEXT,                       -- a reason code
+    PRIMARY KEY (job_id, attempt)
 );
 CREATE INDEX dispatch_queue_heads ON dispatch_queue (selector_id, created_at, id) WHERE status = 'pending';
 CREATE INDEX dispatch_queue_expiry ON dispatch_queue (expires_at) WHERE status = 'pending';

@@ -1,0 +1,315 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"kici/internal/core/ci"
+)
+
+// Acked decides about an agent's job.ack. Fenced tells that the job is not this agent's any more: it must not start.
+func Acked(job Job, agent string) (o Outcome, fenced bool) {
+	if !job.Row.heldBy(agent) || job.Status.Terminal() {
+		return ignored("the job is not with this agent any more"), true
+	}
+	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowAck})
+	return o, false
+}
+
+// Started decides about the report that a job runs.
+func Started(run Run, job Job, agent string, now int64) Outcome {
+	switch {
+	case job.Status.Terminal():
+		return ignored("the job has ended")
+	case !job.Row.heldBy(agent):
+		return ignored("the job is with another agent")
+	}
+	var o Outcome
+	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowStart})
+	change := JobChange{JobID: job.ID, AgentID: agent, Heartbeat: now}
+	if job.StartedAt == 0 {
+		change.StartedAt = now
+	}
+	if job.Status != ci.JobCancelling { // a job that is being cancelled stays so until it has ended
+		change.Status = ci.JobRunning
+	}
+	o.Jobs = append(o.Jobs, change)
+	if run.Status == ci.RunPending {
+		o.Run = &RunChange{Status: ci.RunRunning, StartedAt: now}
+	}
+	return o
+}
+
+// Cancelling decides about the report that an agent is stopping a job.
+func Cancelling(job Job, agent string) Outcome {
+	if job.Status.Terminal() || !job.Row.heldBy(agent) {
+		return ignored("the job has ended or is with another agent")
+	}
+	return Outcome{Jobs: []JobChange{{JobID: job.ID, AgentID: agent, Status: ci.JobCancelling}}}
+}
+
+// Report is what an agent says at the end of a job.
+type Report struct {
+	Agent       string
+	Status      ci.JobStatus // success, failed or cancelled
+	Error       string
+	InitFailure *ci.InitFailure
+	Outputs     json.RawMessage // {step: {key: value}}
+	Steps       []StepResult
+}
+
+// jobTimeoutPrefix begins the error of a job that passed its own limit; agents have written it so ever since.
+const jobTimeoutPrefix = "job_timeout"
+
+// Finished decides about an agent's terminal report. The same report again changes nothing, and neither does any report
+// about a job that ended otherwise.
+func Finished(run Run, job Job, r Report, now int64) Outcome {
+	switch {
+	case job.Status == r.Status:
+		return Outcome{} // a replay
+	case job.Status.Terminal():
+		return ignored(fmt.Sprintf("the job has ended as %s already", job.Status))
+	case !job.Row.heldBy(r.Agent):
+		return ignored("the job is with another agent")
+	}
+	var o Outcome
+	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowComplete, Reason: string(r.Status)})
+	c := o.end(job, r.Status, finishReason(run, r), now)
+	c.AgentID, c.Steps, c.InitFailure = r.Agent, r.Steps, r.InitFailure
+	if r.Status == ci.JobSuccess {
+		c.Outputs = r.Outputs
+	}
+	if r.Error != "" {
+		c.Error = ci.CutText(r.Error)
+	}
+	if run.Status == ci.RunPending { // the report that it runs was lost or never sent
+		o.Run = &RunChange{Status: ci.RunRunning, StartedAt: now}
+	}
+	return o
+}
+
+// finishReason says in words what the report says by its fields.
+func finishReason(run Run, r Report) *ci.Reason {
+	switch r.Status {
+	case ci.JobSuccess:
+		return nil
+	case ci.JobCancelled:
+		if run.Cancel != nil {
+			reason := run.Cancel.Reason
+			return &reason
+		}
+		return reasonOf(ci.ReasonCancelled, textOr(r.Error, "cancelled on the agent"), nil)
+	}
+	if r.InitFailure != nil {
+		return reasonOf(ci.ReasonInitFailure, r.InitFailure.Message, map[string]string{"category": r.InitFailure.Category})
+	}
+	if strings.HasPrefix(r.Error, jobTimeoutPrefix) {
+		return reasonOf(ci.ReasonJobTimeout, r.Error, nil)
+	}
+	for _, s := range r.Steps {
+		if s.Status == ci.StepFailed {
+			message := fmt.Sprintf("step '%s' failed", s.Name)
+			if s.Error != "" {
+				message += ": " + s.Error
+			}
+			return reasonOf(ci.ReasonStepFailed, message, map[string]string{"step": s.Name})
+		}
+	}
+	return reasonOf(ci.ReasonJobFailed, textOr(r.Error, "the agent reported the job as failed"), nil)
+}
+
+func textOr(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// Undelivered decides about a dispatch that did not lead to a start: refused, unanswered, or its agent gone. The job is
+// offered again, up to the limit of attempts. where ends the sentence that people read: "agent rejected dispatch (busy)".
+func Undelivered(run Run, job Job, agent, where string, now int64) Outcome {
+	if job.Status.Terminal() || !job.Row.heldBy(agent) {
+		return ignored("the job has ended or is with another agent")
+	}
+	if run.Cancel != nil || job.Status == ci.JobCancelling {
+		return cancelHere(run, job, now)
+	}
+	attempts := job.Row.Attempts + 1
+	if attempts < ci.MaxDispatchAttempts {
+		return Outcome{
+			Rows: []RowChange{{JobID: job.ID, Op: RowRequeue, Reason: where}},
+			Jobs: []JobChange{{JobID: job.ID, Status: ci.JobPending, Reason: reasonOf(ci.ReasonRequeued,
+				fmt.Sprintf("offered again after attempt %d of %d: %s", attempts, ci.MaxDispatchAttempts, where),
+				map[string]any{"attempts": attempts, "agent": agent})}},
+		}
+	}
+	var o Outcome
+	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: where})
+	message := fmt.Sprintf("Job failed: re-dispatch attempts exhausted after %d attempts (%s)", attempts, where)
+	o.end(job, ci.JobFailed, reasonOf(ci.ReasonAttempts, message, map[string]any{"attempts": attempts, "agent": agent}), now)
+	return o
+}
+
+// AckExpired decides about a dispatch that nobody answered in time. Its agent is told to stop and dropped before the
+// job is offered again, so that it cannot be chosen once more.
+func AckExpired(run Run, job Job, agent string, now int64) Outcome {
+	o := Undelivered(run, job, agent, "dispatch ack timeout", now)
+	if o.Ignored == "" {
+		o.Effects = append(o.Effects,
+			CancelJob{AgentID: agent, JobID: job.ID, Reason: "dispatch ack timeout", Force: true},
+			DropAgent{AgentID: agent, Reason: "dispatch ack timeout"})
+	}
+	return o
+}
+
+// AgentGone decides about a job whose agent lost its connection. A single-use agent never comes back; for another the
+// job waits until the deadline.
+func AgentGone(run Run, job Job, agent string, singleUse bool, deadline, now int64) Outcome {
+	if job.Status.Terminal() || !job.Row.heldBy(agent) {
+		return ignored("the job has ended or is with another agent")
+	}
+	switch {
+	case run.Cancel != nil || job.Status == ci.JobCancelling:
+		return cancelHere(run, job, now)
+	case singleUse && !job.Row.Started:
+		return Undelivered(run, job, agent, "scaler-managed agent disconnected before job start", now)
+	case singleUse:
+		const message = "Job failed: scaler-managed agent disconnected mid-execution (ephemeral agents are destroyed on disconnect)"
+		return lose(job, agent, message, now)
+	case job.Row.Status == ci.QueueRecovering:
+		return Outcome{} // the first loss set the deadline
+	}
+	return recovering(job, agent, deadline)
+}
+
+func recovering(job Job, agent string, deadline int64) Outcome {
+	reason := reasonOf(ci.ReasonRecovering, fmt.Sprintf("agent %s lost its connection; waiting for it to come back", agent),
+		map[string]any{"agent": agent, "until": deadline})
+	c := JobChange{JobID: job.ID, Reason: reason}
+	if job.Status == ci.JobRunning {
+		c.Status = ci.JobRecovering
+	}
+	return Outcome{
+		Rows: []RowChange{{JobID: job.ID, Op: RowRecover, Until: deadline}},
+		Jobs: []JobChange{c},
+	}
+}
+
+// RecoveryExpired decides about a job whose agent did not come back in time. Only a job whose dispatch was never
+// answered is offered again: from its answer on an agent may run it, cut off as it is, and no job runs twice at once.
+func RecoveryExpired(run Run, job Job, now int64) Outcome {
+	if job.Status.Terminal() || job.Row == nil || job.Row.Status != ci.QueueRecovering {
+		return ignored("the job is not recovering")
+	}
+	switch {
+	case run.Cancel != nil:
+		return cancelHere(run, job, now)
+	case !job.Row.Started && job.Row.Unanswered:
+		return Undelivered(run, job, job.Row.AgentID, "agent did not come back within the recovery window", now)
+	}
+	return lose(job, job.Row.AgentID, "Job failed: agent disconnected and did not reconnect within the recovery window", now)
+}
+
+func lose(job Job, agent, message string, now int64) Outcome {
+	var o Outcome
+	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: ci.ReasonAgentLost})
+	o.end(job, ci.JobFailed, reasonOf(ci.ReasonAgentLost, message, map[string]string{"agent": agent}), now)
+	return o
+}
+
+// Return is an agent's registration, as it concerns one job that the database has with it.
+type Return struct {
+	Agent    string
+	Listed   bool  // the agent says that it still holds the job
+	Fresh    bool  // the connection is new, so nothing sent before is still on its way
+	Truthful bool  // the agent lists a job until its end is acknowledged, so one it does not list is lost
+	Deadline int64 // of the recovery, should one begin
+}
+
+// Returned decides about one job of an agent that registers.
+func Returned(run Run, job Job, r Return, now int64) Outcome {
+	agent := r.Agent
+	if job.Status.Terminal() || !job.Row.heldBy(agent) {
+		return ignored("the job has ended or is with another agent")
+	}
+	switch {
+	case r.Listed:
+		return reclaim(run, job, agent, now)
+	case !r.Fresh:
+		return Outcome{} // the dispatch may be on its way; its deadline decides
+	case run.Cancel != nil || job.Status == ci.JobCancelling:
+		return cancelHere(run, job, now) // the agent no longer has it: there is nothing left to stop
+	case !job.Row.Started:
+		return Undelivered(run, job, agent, "agent came back without the job", now)
+	case r.Truthful:
+		return lose(job, agent, fmt.Sprintf("Job failed: agent %s came back without the job, so it was lost while it ran", agent), now)
+	case job.Row.Status == ci.QueueRecovering:
+		return Outcome{} // started: its end may follow on this connection, and the deadline stands
+	}
+	return recovering(job, agent, r.Deadline)
+}
+
+func reclaim(run Run, job Job, agent string, now int64) Outcome {
+	c := JobChange{JobID: job.ID, AgentID: agent, Heartbeat: now}
+	if job.Status == ci.JobRecovering {
+		c.Status = ci.JobRunning
+	}
+	o := Outcome{
+		Rows: []RowChange{{JobID: job.ID, Op: RowReclaim}},
+		Jobs: []JobChange{c},
+	}
+	if run.Cancel != nil { // the wish to cancel may have been lost with the connection
+		o.Effects = append(o.Effects, cancelFrame(run, job))
+	}
+	return o
+}
+
+// Stale decides about a running job that gave no sign of life for silence milliseconds.
+func Stale(job Job, silence, now int64) Outcome {
+	if job.Status != ci.JobRunning {
+		return ignored("the job does not run")
+	}
+	var o Outcome
+	agent := job.AgentID
+	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: ci.ReasonStale})
+	message := fmt.Sprintf("No heartbeat received for %ds", silence/1000)
+	o.end(job, ci.JobTimedOutStale, reasonOf(ci.ReasonStale, message, map[string]string{"agent": agent}), now)
+	if agent != "" {
+		o.Effects = append(o.Effects,
+			CancelJob{AgentID: agent, JobID: job.ID, Reason: message, Force: true},
+			DropAgent{AgentID: agent, Reason: "job without heartbeat"})
+	}
+	return o
+}
+
+// QueueExpired decides about a job that waited in the queue for longer than it may. routable tells that some agent
+// could have taken it; detail is the last provisioning error, if any.
+func QueueExpired(job Job, routable bool, detail string, now int64) Outcome {
+	if job.Status.Terminal() || job.Row == nil || job.Row.Status != ci.QueuePending {
+		return ignored("the job is not waiting in the queue")
+	}
+	status, code := ci.JobTimedOutStale, ci.ReasonQueueTimeout
+	if !routable {
+		status, code = ci.JobUnroutable, ci.ReasonUnroutable
+	}
+	message := textOr(detail, "Queue timeout expired (job was never dispatched to an agent)")
+	var o Outcome
+	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowExpire, Reason: code})
+	o.end(job, status, reasonOf(code, message, nil), now)
+	return o
+}
+
+// CannotStart decides about a job that no agent can be given, whatever its row says.
+func CannotStart(job Job, f ci.InitFailure, now int64) Outcome {
+	if job.Status.Terminal() {
+		return ignored("the job has ended")
+	}
+	var o Outcome
+	f.Message = ci.CutText(f.Message)
+	if job.Row != nil && !job.Row.Status.Terminal() {
+		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: ci.ReasonInitFailure})
+	}
+	o.end(job, ci.JobFailed, reasonOf(ci.ReasonInitFailure, f.Message, map[string]string{"category": f.Category}), now).InitFailure = &f
+	return o
+}

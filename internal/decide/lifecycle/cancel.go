@@ -1,0 +1,101 @@
+package lifecycle
+
+import "kici/internal/core/ci"
+
+// CancelRun decides about the wish that a run ends. open are its jobs that have not. Jobs that an agent holds are
+// stopped by it, and the run is cancelling until the last has answered; all others are cancelled at once. Asking again
+// is harmless, and force may follow a polite wish.
+func CancelRun(run Run, open []Job, wish Cancel, now int64) Outcome {
+	if run.Status.Terminal() {
+		return ignored("the run has ended")
+	}
+	if run.Cancel != nil {
+		if run.Cancel.Forced || !wish.Forced {
+			return Outcome{} // the standing wish says as much
+		}
+		wish.By, wish.Reason, wish.At = run.Cancel.By, run.Cancel.Reason, now
+	}
+	run.Cancel = &wish
+	o := Outcome{Run: &RunChange{Cancel: &wish}}
+	for _, job := range open {
+		if !reachable(job) {
+			part := cancelHere(run, job, now)
+			o.Jobs, o.Rows, o.Ended = append(o.Jobs, part.Jobs...), append(o.Rows, part.Rows...), append(o.Ended, part.Ended...)
+			continue
+		}
+		reason := wish.Reason
+		o.Jobs = append(o.Jobs, JobChange{JobID: job.ID, Status: ci.JobCancelling, Reason: &reason})
+		o.Effects = append(o.Effects, cancelFrame(run, job))
+		o.Run.Status = ci.RunCancelling
+		o.Run.Reason = &reason
+	}
+	return o
+}
+
+// reachable tells that an agent holds the job and can be told.
+func reachable(job Job) bool { return job.Row != nil && job.Row.Status == ci.QueueDispatched }
+
+// cancelHere ends a job that no agent has to be asked about. An agent that comes back with it is told that the job is
+// no longer its own.
+func cancelHere(run Run, job Job, now int64) Outcome {
+	reason := ci.NewReason(ci.ReasonCancelled, "run cancelled", nil)
+	if run.Cancel != nil {
+		reason = run.Cancel.Reason
+	}
+	var o Outcome
+	switch {
+	case job.Row == nil || job.Row.Status.Terminal():
+	case job.Row.Status == ci.QueuePending:
+		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowExpire, Reason: ci.ReasonCancelled})
+	default:
+		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: ci.ReasonCancelled})
+	}
+	o.end(job, ci.JobCancelled, &reason, now)
+	return o
+}
+
+func cancelFrame(run Run, job Job) CancelJob {
+	return CancelJob{
+		AgentID: job.Row.AgentID, JobID: job.ID, Reason: run.Cancel.Reason.Message,
+		Force: run.Cancel.Forced, GraceMs: job.GraceMs,
+	}
+}
+
+// Patience is how long an agent may take to stop a job.
+type Patience struct {
+	Polite int64 // from the wish to force: the grace, the hooks, and some
+	Forced int64 // from force to giving the agent up
+}
+
+// CancelOverdue decides about a cancelling run whose agents have not answered in time: first they are forced, then they
+// are given up, and their jobs end here.
+func CancelOverdue(run Run, open []Job, p Patience, now int64) Outcome {
+	if run.Cancel == nil || run.Status.Terminal() {
+		return ignored("the run is not being cancelled")
+	}
+	if !run.Cancel.Forced {
+		if now < run.Cancel.At+p.Polite {
+			return Outcome{}
+		}
+		wish := *run.Cancel
+		wish.Forced = true
+		return CancelRun(run, open, wish, now)
+	}
+	if now < run.Cancel.At+p.Forced {
+		return Outcome{}
+	}
+	var o Outcome
+	for _, job := range open {
+		part := cancelHere(run, job, now)
+		for i := range part.Jobs {
+			part.Jobs[i].Reason = reasonOf(ci.ReasonCancelled, run.Cancel.Reason.Message+" (the agent did not confirm that it stopped)", nil)
+		}
+		o.Jobs, o.Rows, o.Ended = append(o.Jobs, part.Jobs...), append(o.Rows, part.Rows...), append(o.Ended, part.Ended...)
+	}
+	return o
+}
+
+// Deadline tells whether a run has passed its own limit, counted from its start.
+func Deadline(run Run, now int64) bool {
+	return run.TimeoutMs > 0 && run.StartedAt > 0 && !run.Status.Terminal() && now >= run.StartedAt+run.TimeoutMs
+}

@@ -1,0 +1,186 @@
+// Package lifecycle decides how runs, jobs and queue rows change. It is pure: a command meets a slice of the state and
+// gives the changes and effects; whoever loads the slice and stores the changes in one transaction is elsewhere.
+//
+// A command about one job sees that job alone. What its end means for others is decided by follow-up commands on slices
+// of their own (Ended for dependants and fan-out siblings, Settle for the run), so that a run of a thousand jobs never
+// has to be loaded to end one of them.
+package lifecycle
+
+import (
+	"encoding/json"
+
+	"kici/internal/core/ci"
+)
+
+// Run is a run as decisions see it. Times are milliseconds; 0 means not yet.
+type Run struct {
+	ID            string
+	Status        ci.RunStatus
+	CreatedAt     int64
+	StartedAt     int64
+	TimeoutMs     int64 // 0 = no limit
+	CheckMode     string
+	FailureReason string     // what people see already, kept where it is more specific
+	Reason        *ci.Reason // with its code
+	Cancel        *Cancel
+}
+
+// Cancel is a standing wish that the run ends.
+type Cancel struct {
+	By     string
+	Reason ci.Reason
+	At     int64
+	Forced bool
+}
+
+// Job is a job as decisions see it, with its queue row when it has one. A job that may not run yet has none.
+type Job struct {
+	ID             string
+	Name           string
+	Position       int
+	Status         ci.JobStatus
+	AgentID        string
+	StartedAt      int64
+	CreatedAt      int64
+	GraceMs        int64
+	NeedsSatisfied bool
+	Wave           Wave
+	Row            *Row
+}
+
+// Wave is a job's place in a fan-out that runs a few children at a time. The zero value is no wave.
+type Wave struct {
+	Gated       bool
+	MaxParallel int
+	FailFast    bool
+	Label       string // variant label, by which held siblings are released
+}
+
+// Row is a queue row.
+type Row struct {
+	Status   ci.QueueStatus
+	AgentID  string
+	Attempts int // completed re-deliveries
+	Started  bool
+	// Unanswered tells that the dispatch waits for an answer.
+	Unanswered bool
+}
+
+// active tells that an agent holds the job or may come back with it.
+func (r *Row) active() bool {
+	return r != nil && (r.Status == ci.QueueDispatched || r.Status == ci.QueueRecovering)
+}
+
+// heldBy tells that the row is with that agent.
+func (r *Row) heldBy(agent string) bool { return r.active() && r.AgentID == agent }
+
+// JobChange is what happens to one job. Zero fields stay as they are.
+type JobChange struct {
+	JobID       string
+	Status      ci.JobStatus
+	Reason      *ci.Reason
+	Error       string
+	InitFailure *ci.InitFailure
+	AgentID     string
+	StartedAt   int64
+	CompletedAt int64
+	Heartbeat   int64
+	Satisfied   bool // its needs are met
+	Release     bool // its wave lets it go
+	Outputs     json.RawMessage
+	Steps       []StepResult // of the terminal report; they win over what was reported before
+}
+
+// StepResult is one entry of a terminal report, in index order.
+type StepResult struct {
+	Name       string
+	Status     ci.StepStatus
+	DurationMs int64
+	Error      string
+}
+
+// RowOp says what happens to a queue row. The statement that does it repeats the guard, so that a race is lost by one.
+type RowOp int
+
+// The operations on a queue row.
+const (
+	RowEnqueue  RowOp = iota + 1 // a new pending row
+	RowAck                       // the dispatch is answered: no deadline any more
+	RowStart                     // a step may run: the row counts as started, recovering rows are dispatched again
+	RowRequeue                   // back to pending, one attempt more
+	RowRecover                   // its agent is gone; wait until the deadline
+	RowReclaim                   // its agent is back with it
+	RowComplete                  // done
+	RowFail                      // given up
+	RowExpire                    // never given to an agent
+)
+
+// RowChange is one operation on the row of a job. Until is the recovery deadline of RowRecover.
+type RowChange struct {
+	JobID  string
+	Op     RowOp
+	Until  int64
+	Reason string // a reason code, kept with the attempt that ends
+}
+
+// RunChange is what happens to the run. Zero fields stay as they are.
+type RunChange struct {
+	Status      ci.RunStatus
+	StartedAt   int64
+	CompletedAt int64
+	Reason      *ci.Reason
+	ClearReason bool
+	InitFailure *ci.InitFailure
+	Cancel      *Cancel
+}
+
+// Effect is something for the outside world that must happen once the change is committed.
+type Effect interface{ effect() }
+
+// CancelJob tells an agent to stop a job.
+type CancelJob struct {
+	AgentID string
+	JobID   string
+	Reason  string
+	Force   bool
+	GraceMs int64
+}
+
+// DropAgent closes an agent's connection: it did not answer.
+type DropAgent struct {
+	AgentID string
+	Reason  string
+}
+
+func (CancelJob) effect() {}
+func (DropAgent) effect() {}
+
+// Outcome is the decision. Ended lists jobs that became terminal: for each, Ended must be decided next, and Settle when
+// no open job is left.
+type Outcome struct {
+	Jobs    []JobChange
+	Rows    []RowChange
+	Run     *RunChange
+	Effects []Effect
+	Ended   []string
+	// Ignored says why the command changed nothing, for the log. Empty for a replay.
+	Ignored string
+}
+
+func ignored(why string) Outcome { return Outcome{Ignored: why} }
+
+// end makes a job terminal.
+func (o *Outcome) end(job Job, status ci.JobStatus, reason *ci.Reason, now int64) *JobChange {
+	c := JobChange{JobID: job.ID, Status: status, Reason: reason, CompletedAt: now}
+	if reason != nil && status != ci.JobSuccess {
+		c.Error = ci.CutText(reason.Message)
+	}
+	o.Jobs = append(o.Jobs, c)
+	o.Ended = append(o.Ended, job.ID)
+	return &o.Jobs[len(o.Jobs)-1]
+}
+
+func reasonOf(code, message string, details any) *ci.Reason {
+	r := ci.NewReason(code, ci.CutText(message), details)
+	return &r
+}

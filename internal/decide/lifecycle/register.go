@@ -1,0 +1,70 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+
+	"kici/internal/core/ci"
+)
+
+// Planned is a job at its birth: what it needs, and whether it could not be made at all.
+type Planned struct {
+	Job         Job
+	Needs       []string // expanded names of upstream jobs, in order
+	InitFailure *ci.InitFailure
+}
+
+// Register decides the first state of every job of a new run: roots are queued, others wait with the reason, and those
+// that could not be made are born failed, so that their dependants resolve.
+func Register(jobs []Planned, now int64) Outcome {
+	var o Outcome
+	for _, p := range jobs {
+		switch {
+		case p.InitFailure != nil:
+			reason := reasonOf(ci.ReasonInitFailure, p.InitFailure.Message, map[string]string{"category": p.InitFailure.Category})
+			o.end(p.Job, ci.JobFailed, reason, now).InitFailure = p.InitFailure
+		case len(p.Needs) > 0:
+			o.Jobs = append(o.Jobs, JobChange{JobID: p.Job.ID, Reason: NeedsReason(p.Needs)})
+		case p.Job.Wave.Gated:
+			o.Jobs = append(o.Jobs, JobChange{JobID: p.Job.ID, Satisfied: true, Reason: waveReason(p.Job.Wave)})
+		default:
+			o.Rows = append(o.Rows, RowChange{JobID: p.Job.ID, Op: RowEnqueue})
+			o.Jobs = append(o.Jobs, JobChange{JobID: p.Job.ID, Satisfied: true, Reason: queuedReason()})
+		}
+	}
+	if f := allRefused(jobs); f != nil {
+		o.Run = &RunChange{InitFailure: f, Reason: reasonOf(ci.ReasonInitFailure, f.Message, nil)}
+	}
+	return o
+}
+
+// NeedsReason says what a job waits for.
+func NeedsReason(names []string) *ci.Reason {
+	shown := names[:min(len(names), ci.MaxListEntries)]
+	return reasonOf(ci.ReasonNeeds, "waits for "+strings.Join(shown, ", "), map[string]any{"needs": shown, "count": len(names)})
+}
+
+// allRefused gives the run its own init failure when no job of it could be made.
+func allRefused(jobs []Planned) *ci.InitFailure {
+	for _, p := range jobs {
+		if p.InitFailure == nil {
+			return nil
+		}
+	}
+	if len(jobs) == 0 {
+		return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules, Message: "the workflow has no jobs"}
+	}
+	first := jobs[0].InitFailure
+	if len(jobs) == 1 {
+		return &ci.InitFailure{Scope: ci.ScopeRun, Category: first.Category, Message: first.Message}
+	}
+	return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules,
+		Message: ci.CutText(fmt.Sprintf("none of the %d jobs could be made: %s", len(jobs), first.Message))}
+}
+
+// Stillborn decides about a run of which no job can be made.
+func Stillborn(f ci.InitFailure, now int64) Outcome {
+	f.Message = ci.CutText(f.Message)
+	return Outcome{Run: &RunChange{Status: ci.RunFailed, CompletedAt: now, InitFailure: &f,
+		Reason: reasonOf(ci.ReasonInitFailure, f.Message, map[string]string{"category": f.Category})}}
+}
