@@ -1,0 +1,83 @@
+// Package sdk holds the TypeScript that workflows are written against and run by: the authoring SDK that answers to
+// `@kici-dev/sdk`, its schema builder, the program that describes workflows to the compiler and the one that runs a job.
+// All of it is embedded, so that an author needs no installation.
+package sdk
+
+import (
+	"embed"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+//go:embed all:ts
+var files embed.FS
+
+// modules maps the names that a bundle may import to files below ts.
+var modules = map[string]string{
+	"@kici-dev/sdk":         "ts/sdk/index.ts",
+	"@kici-dev/sdk/runtime": "ts/sdk/runtime.ts",
+	"zod":                   "ts/sdk/zod.ts",
+	"kici:runner":           "ts/runner/main.ts",
+	"kici:runner-node":      "ts/runner/node.ts",
+	"kici:compile":          "ts/compile/main.ts",
+	"kici:compile-node":     "ts/compile/node.ts",
+}
+
+// Module gives the source of an embedded module. The name is one that authors and programs import (`@kici-dev/sdk`,
+// `@kici-dev/sdk/runtime`, `zod`, `kici:runner`, `kici:compile`) or, for the modules' relative imports, a path as
+// Resolve gives it. ok is false for a name that is not embedded.
+func Module(name string) (source string, ok bool) {
+	if file, known := modules[name]; known {
+		name = file
+	}
+	raw, err := fs.ReadFile(files, name)
+	if err != nil {
+		return "", false
+	}
+	return string(raw), true
+}
+
+// Resolve turns an import inside an embedded module into the path of an embedded file. importer is "" for an import by
+// module name, else the path that an earlier Resolve gave. ok is false when nothing embedded answers to it.
+func Resolve(importer, name string) (file string, ok bool) {
+	if file, known := modules[name]; known {
+		return file, true
+	}
+	if importer == "" || !strings.HasPrefix(name, ".") {
+		return "", false
+	}
+	file = path.Join(path.Dir(importer), name)
+	for _, candidate := range []string{file, file + ".ts", strings.TrimSuffix(file, ".js") + ".ts"} {
+		if info, err := fs.Stat(files, candidate); err == nil && !info.IsDir() {
+			return candidate, true
+		}
+	}
+	return "", false
+}
+
+// Declarations is the text of the declaration file that `kici init` writes: the types of `@kici-dev/sdk`, documented so
+// that an editor explains every option.
+func Declarations() string {
+	return mustRead("ts/declarations/sdk.d.ts")
+}
+
+// SchemaDeclarations is the text of the declarations of `zod` for a repository that has not installed zod itself.
+// Written beside an installed zod they would hide its own types.
+func SchemaDeclarations() string {
+	return mustRead("ts/declarations/zod.d.ts")
+}
+
+// HostDeclarations is the text of the declarations of what every host offers beyond the language: console and timers.
+func HostDeclarations() string {
+	return mustRead("ts/declarations/host.d.ts")
+}
+
+// mustRead reads an embedded file whose presence the build guarantees.
+func mustRead(name string) string {
+	raw, err := fs.ReadFile(files, name)
+	if err != nil {
+		panic("embedded file " + name + " is missing")
+	}
+	return string(raw)
+}

@@ -1,0 +1,95 @@
+// The program that describes a workflow file to the compiler. It works in two passes, because places and the purity of
+// functions are decided outside: `survey` runs through everything and lists what it would have to ask, `describe` runs
+// again with the answers.
+
+import './console';
+import * as module from 'kici:workflow';
+import { siteOf } from '../sdk/site';
+import { describeWorkflow } from '../sdk/describe';
+import { Report, type Problem, type Resolver, type SourceLocation } from '../sdk/report';
+
+interface Exported {
+  export: string;
+  workflow: any;
+}
+
+/** What the compiler must answer, each list without repetitions. */
+interface Questions {
+  stacks: string[];
+  functions: string[];
+  regexes: { source: string; flags: string }[];
+  workflows: { name: string; hashFiles?: string[]; stack: string }[];
+}
+
+/** Answers by the position of the question. */
+interface Answers {
+  file: string;
+  locations: (SourceLocation | null)[];
+  pure: boolean[];
+  guards: string[];
+}
+
+interface Description {
+  workflows: { name: string; export: string; fields: [string, unknown][] }[];
+  problems: Problem[];
+}
+
+/** The workflows of the module: the default export, alone or as a list, then named ones in the order of their names. */
+function workflows(): Exported[] {
+  const { default: main, ...named } = module as Record<string, any>;
+  const isWorkflow = (v: any) => v?._tag === 'Workflow';
+  const all: Exported[] = Array.isArray(main)
+    ? main.map((w, i) => ({ export: `#default[${i}]`, workflow: w }))
+    : [{ export: '#default', workflow: main }];
+  for (const name of Object.keys(named).sort()) all.push({ export: `#${name}`, workflow: named[name] });
+  const seen = new Set<unknown>();
+  return all.filter(({ workflow: w }) => isWorkflow(w) && !seen.has(w) && seen.add(w));
+}
+
+// A list that gives each entry a number, the same for equal entries.
+class Numbered<T> {
+  readonly list: T[] = [];
+  private readonly known = new Map<string, number>();
+  add(key: string, entry: T): number {
+    const at = this.known.get(key) ?? this.list.push(entry) - 1;
+    this.known.set(key, at);
+    return at;
+  }
+}
+
+const stacks = new Numbered<string>();
+const functions = new Numbered<string>();
+const regexes = new Numbered<{ source: string; flags: string }>();
+
+function survey(): Questions {
+  const report = new Report('', {
+    locate: (stack) => void stacks.add(stack, stack),
+    inline: (text) => void functions.add(text, text),
+    guard: (source, flags) => void regexes.add(`${flags}/${source}`, { source, flags }),
+  });
+  const all = workflows();
+  for (const { workflow } of all) describeWorkflow(workflow, report);
+  return {
+    stacks: stacks.list,
+    functions: functions.list,
+    regexes: regexes.list,
+    workflows: all.map(({ workflow: w }) => ({ name: String(w.name), hashFiles: w.hashFiles, stack: siteOf(w) })),
+  };
+}
+
+function describe(answers: Answers): Description {
+  const resolver: Resolver = {
+    locate: (stack) => answers.locations[stacks.add(stack, stack)] ?? undefined,
+    inline: (text) => (answers.pure[functions.add(text, text)] ? text : undefined),
+    guard: (source, flags) => answers.guards[regexes.add(`${flags}/${source}`, { source, flags })] || undefined,
+  };
+  const report = new Report(answers.file, resolver);
+  return {
+    workflows: workflows().map(({ export: name, workflow }) => ({
+      name: String(workflow.name), export: name, fields: Object.entries(describeWorkflow(workflow, report)),
+    })),
+    problems: report.problems,
+  };
+}
+
+(globalThis as any).__kiciCompile = { survey, describe };

@@ -1,0 +1,189 @@
+// A job as a lock file has it.
+
+import { siteOf } from './site';
+import { checkHooks, describeNeeds, duration, holdable, warnUnknown } from './describe';
+import { describeRules, describeSteps } from './describe-steps';
+import { readRunsOn, readRunsOnAll, type LabelMatcher } from './labels';
+import { normalizeApproval, normalizeCacheSpecs } from './normalize';
+import { checkResources } from './resources';
+import { Report, compact, flag } from './report';
+
+type Fields = Record<string, unknown>;
+
+const options = [
+  'runsOn', 'runsOnAll', 'onUnreachable', 'includeUninitialized', 'maxParallel', 'failFast', 'steps', 'run', 'needs',
+  'matrix', 'include', 'exclude', 'environment', 'environments', 'context', 'contexts', 'env', 'concurrencyGroup',
+  'rules', 'onCancel', 'cleanup', 'onSuccess', 'onFailure', 'beforeStep', 'afterStep', 'checkout', 'container', 'init',
+  'cache', 'resources', 'gracePeriod', 'timeout', 'approval', 'description', 'outputs', 'name', '_tag',
+];
+
+/** Combinations a matrix may have at most; servers refuse more. */
+const maxCombinations = 256;
+
+/** Describes a job. `index` is its place among the workflow's jobs; `outer` is the place of the workflow, for a job
+ * whose own place is not known. */
+export function describeJob(job: any, index: number, report: Report, outer = ''): Fields {
+  const stack = siteOf(job) || outer;
+  const owner = `job '${job.name}'`;
+  warnUnknown(job, options, owner, stack, report);
+  checkCombinations(job, owner, stack, report);
+  checkHooks(job, owner, stack, report);
+  const needs = describeNeeds(job.needs, owner, stack, report);
+  const groups = [...new Set(needs.flatMap((n: any) => (n.group ? [n.group] : [])))];
+  const contexts = describeContexts(job, owner, stack, report);
+  return compact({
+    _type: 'static',
+    name: job.name,
+    ...describeTarget(job, owner, stack, report),
+    needs,
+    dependsOnGroups: groups.length ? groups : undefined,
+    steps: describeSteps(job, owner, stack, report),
+    ...describeMatrix(job, owner, stack, report),
+    rules: describeRules(job.rules, owner, stack, (i) => index * 100 + i, report),
+    description: job.description,
+    checkout: job.checkout,
+    cache: report.try('E110', stack, `${owner}: `, () => normalizeCacheSpecs(job.cache)),
+    container: describeContainer(job.container, owner, stack, report),
+    environments: contexts.length ? contexts : undefined,
+    ...describeEnv(job, owner, stack, report),
+    ...describeGroup(job, contexts, owner, stack, report),
+    hasOnCancel: flag(job.onCancel),
+    hasCleanup: flag(job.cleanup),
+    hasOnSuccess: flag(job.onSuccess),
+    hasOnFailure: flag(job.onFailure),
+    hasBeforeStep: flag(job.beforeStep),
+    hasAfterStep: flag(job.afterStep),
+    gracePeriod: duration(job.gracePeriod, `${owner}: gracePeriod`, stack, report),
+    timeout: duration(job.timeout, `${owner}: timeout`, stack, report),
+    resources: report.try('E115', stack, `${owner}: `, () => checkResources(job.resources)),
+    init: job.init,
+    approval: report.try('E114', stack, `${owner}: `, () => holdable(normalizeApproval(job.approval))),
+  });
+}
+
+function checkCombinations(job: any, owner: string, stack: string, report: Report): void {
+  if ((job.runsOn === undefined) === (job.runsOnAll === undefined)) {
+    report.error('E110', stack, `${owner} needs ${job.runsOn === undefined ? 'runsOn or runsOnAll' : 'either runsOn or runsOnAll, not both'}`);
+  }
+  if (job.environment !== undefined && job.environments !== undefined) report.error('E110', stack, `${owner}: environment and environments exclude each other`);
+  if (job.context !== undefined && job.contexts !== undefined) report.error('E110', stack, `${owner}: context and contexts exclude each other`);
+  const needless = (names: string[], condition: string) => {
+    for (const name of names) if (job[name] !== undefined) report.warn('W102', stack, `${owner}: ${name} has no effect without ${condition}`);
+  };
+  if (job.runsOnAll === undefined) needless(['onUnreachable', 'includeUninitialized'], 'runsOnAll');
+  if (job.runsOnAll === undefined && job.matrix === undefined) needless(['maxParallel', 'failFast'], 'a matrix or runsOnAll');
+  if (job.onUnreachable !== undefined && !['skip', 'fail', 'hold'].includes(job.onUnreachable)) report.error('E110', stack, `${owner}: onUnreachable must be 'skip', 'fail' or 'hold', not ${JSON.stringify(job.onUnreachable)}`);
+  if (job.maxParallel !== undefined && !(Number.isInteger(job.maxParallel) && job.maxParallel >= 1)) report.error('E110', stack, `${owner}: maxParallel must be a whole number of at least 1`);
+}
+
+function describeTarget(job: any, owner: string, stack: string, report: Report): Fields {
+  const one = job.runsOn === undefined ? undefined : report.try('E113', stack, `${owner}: `, () => readRunsOn(job.runsOn));
+  const all = job.runsOnAll === undefined ? undefined : report.try('E113', stack, `${owner}: `, () => readRunsOnAll(job.runsOnAll));
+  guard([...(one?.labels ?? []), ...(one?.exclude ?? []), ...(all?.include.flat() ?? []), ...(all?.exclude ?? [])], owner, stack, report);
+  return {
+    runsOn: one?.labels,
+    excludeLabels: one?.exclude.length ? one.exclude : undefined,
+    runsOnPick: one?.pick,
+    runsOnAll: all,
+    onUnreachable: job.onUnreachable,
+    includeUninitialized: job.includeUninitialized,
+    maxParallel: job.maxParallel,
+    failFast: job.failFast,
+  };
+}
+
+function guard(matchers: LabelMatcher[], owner: string, stack: string, report: Report): void {
+  for (const m of matchers) {
+    const reason = m.kind === 'regex' ? report.resolver.guard(m.source, m.flags) : undefined;
+    if (reason) report.error('E113', stack, `${owner}: label ${reason}`);
+  }
+}
+
+function describeMatrix(job: any, owner: string, stack: string, report: Report): Fields {
+  if (job.matrix === undefined) {
+    for (const name of ['include', 'exclude']) if (job[name] !== undefined) report.warn('W102', stack, `${owner}: ${name} has no effect without a matrix`);
+    return {};
+  }
+  const adjust = (name: string) => report.try('E110', stack, `${owner}: `, () => combinations(job[name], name));
+  const [include, exclude] = [adjust('include'), adjust('exclude')];
+  if (typeof job.matrix === 'function') {
+    return { matrix: { _type: 'dynamic', source: { file: report.file, jobName: job.name } }, include, exclude };
+  }
+  const values = report.try('E110', stack, `${owner}: `, () => matrixValues(job.matrix));
+  if (!values) return {};
+  const product = Array.isArray(values) ? values.length : Object.values(values).reduce((n, v) => n * v.length, 1);
+  const count = product + (include?.length ?? 0);
+  if (count > maxCombinations) report.error('E104', stack, `matrix for ${owner} expands to ${count} combinations (max ${maxCombinations})`);
+  return { matrix: { _type: 'static', values }, include, exclude };
+}
+
+function matrixValues(matrix: any): string[] | Record<string, string[]> {
+  if (Array.isArray(matrix)) return matrix.map((v) => scalar(v, 'matrix'));
+  if (matrix === null || typeof matrix !== 'object') throw new Error('matrix must be a list, a map of lists or a function');
+  return Object.fromEntries(Object.entries(matrix).map(([name, list]) => {
+    if (!Array.isArray(list)) throw new Error(`matrix dimension '${name}' must be a list`);
+    return [name, list.map((v) => scalar(v, `matrix dimension '${name}'`))];
+  }));
+}
+
+function combinations(list: any, name: string): Record<string, string>[] | undefined {
+  if (list === undefined) return undefined;
+  if (!Array.isArray(list)) throw new Error(`${name} must be a list of maps`);
+  return list.map((c) => {
+    if (c === null || typeof c !== 'object' || Array.isArray(c)) throw new Error(`${name} must be a list of maps`);
+    return Object.fromEntries(Object.entries(c).map(([k, v]) => [k, scalar(v, `${name} '${k}'`)]));
+  });
+}
+
+function scalar(value: any, name: string): string {
+  if (!['string', 'number', 'boolean'].includes(typeof value)) throw new Error(`${name} must hold texts, not ${JSON.stringify(value) ?? typeof value}`);
+  return String(value);
+}
+
+function describeContainer(container: any, owner: string, stack: string, report: Report): unknown {
+  const image = typeof container === 'object' ? container?.image : container;
+  if (container !== undefined && (typeof image !== 'string' || image === '')) report.error('E110', stack, `${owner}: container must be an image or {image, env}`);
+  return container;
+}
+
+// ---- values that may be functions of the event ----
+
+/** The text of a function that a server can evaluate, as a lock file has it, or undefined. */
+function inline(f: Function, report: Report): Fields | undefined {
+  const expression = report.resolver.inline(Function.prototype.toString.call(f));
+  return expression === undefined ? undefined : { _type: 'inline', expression };
+}
+
+function describeContexts(job: any, owner: string, stack: string, report: Report): Fields[] {
+  const one = job.context ?? job.environment;
+  const list = job.contexts ?? job.environments ?? (one === undefined ? [] : [one]);
+  if (!Array.isArray(list)) {
+    report.error('E110', stack, `${owner}: environments must be a list`);
+    return [];
+  }
+  return list.map((value) => {
+    if (typeof value === 'function') return { value: inline(value, report) ?? '', dynamic: true };
+    if (typeof value !== 'string' || value === '') report.error('E110', stack, `${owner}: an environment must be a name or a function, not ${JSON.stringify(value)}`);
+    return { value, dynamic: false };
+  });
+}
+
+function describeEnv(job: any, owner: string, stack: string, report: Report): Fields {
+  if (typeof job.env === 'function') return { dynamicEnv: true, env: inline(job.env, report) };
+  if (job.env === undefined) return {};
+  if (job.env === null || typeof job.env !== 'object' || Array.isArray(job.env)) {
+    report.error('E110', stack, `${owner}: env must be a map or a function`);
+    return {};
+  }
+  const env = report.try('E110', stack, `${owner}: `, () => Object.fromEntries(Object.entries(job.env).map(([k, v]) => [k, scalar(v, `env '${k}'`)])));
+  return { env };
+}
+
+function describeGroup(job: any, contexts: Fields[], owner: string, stack: string, report: Report): Fields {
+  const group = job.concurrencyGroup;
+  if (typeof group === 'function') return { dynamicConcurrencyGroup: true, concurrencyGroup: inline(group, report) };
+  if (group !== undefined && (typeof group !== 'string' || group === '')) report.error('E110', stack, `${owner}: concurrencyGroup must be text or a function`);
+  // Only the list spelling gives a default: its first element where that is a plain name.
+  const listed = Array.isArray(job.contexts ?? job.environments) ? contexts[0] : undefined;
+  return { concurrencyGroup: group ?? (listed && !listed.dynamic ? listed.value : undefined) };
+}

@@ -1,0 +1,21 @@
+// Events of the author's own, dispatch inputs and fixtures.
+
+import { mark } from './site';
+
+/** An event with a schema for its payload; `ctx.emit(event, payload)` checks it. */
+export function defineEvent(name: string, schema: any): any {
+  return { _tag: 'EventDefinition', name, schema };
+}
+
+/** Wraps a map of schemas so that `inputs.from(ctx)` gives the inputs of the dispatch with their types. */
+export function defineDispatchInputs(schemas: any): any {
+  return { _tag: 'DispatchInputs', schemas, from: (ctx: any) => ctx?.dispatchInputs ?? {} };
+}
+
+/** A named event to start a test run with. */
+function makeFixture(id: string, options: any): any {
+  if (typeof id !== 'string' || id === '' || /\s/.test(id)) throw new Error(`fixture id ${JSON.stringify(id)} must be a name without white space`);
+  return mark({ ...options, _tag: 'Fixture', id });
+}
+
+export { makeFixture as fixture };

@@ -1,0 +1,80 @@
+// Options with several spellings, brought to the one that lock files and runners use. Each gives undefined for nothing
+// and throws an Error that says what is wrong.
+
+/** An approval as a lock file has it. */
+export interface Approval {
+  clauses: ({ team: string } | { user: string })[];
+  reason?: string;
+  timeoutSeconds?: number;
+  when: 'always' | 'drift';
+}
+
+/** Reads `true`, a list of approvers or an object. `false` and undefined are no approval. */
+export function normalizeApproval(approval: any): Approval | undefined {
+  if (approval === undefined || approval === null || approval === false) return undefined;
+  if (approval === true) return { clauses: [], when: 'always' };
+  if (Array.isArray(approval)) return { clauses: approval.map(clause), when: 'always' };
+  if (typeof approval !== 'object') throw new Error('approval must be true, a list of approvers or an object');
+  const { approvers, reason, timeout, when = 'always', ...rest } = approval;
+  const unknown = Object.keys(rest)[0];
+  if (unknown) throw new Error(`approval has no option '${unknown}'`);
+  if (when !== 'always' && when !== 'drift') throw new Error(`approval.when must be 'always' or 'drift', not ${JSON.stringify(when)}`);
+  if (approvers !== undefined && !Array.isArray(approvers)) throw new Error('approval.approvers must be a list');
+  if (reason !== undefined && typeof reason !== 'string') throw new Error('approval.reason must be text');
+  if (timeout !== undefined && !(Number.isFinite(timeout) && timeout > 0)) throw new Error('approval.timeout must be a positive number of seconds');
+  return {
+    clauses: (approvers ?? []).map(clause),
+    ...(reason !== undefined && { reason }),
+    ...(timeout !== undefined && { timeoutSeconds: timeout }),
+    when,
+  };
+}
+
+function clause(one: any): { team: string } | { user: string } {
+  const keys = one !== null && typeof one === 'object' ? Object.keys(one) : [];
+  const value = keys.length === 1 && (keys[0] === 'team' || keys[0] === 'user') ? one[keys[0]] : undefined;
+  if (typeof value !== 'string' || value === '') throw new Error('an approver must be {team: name} or {user: name}');
+  return one;
+}
+
+/** A cache as a lock file and a runner have it. */
+export interface CacheSpec {
+  key: string;
+  paths: string[];
+  restoreKeys?: string[];
+}
+
+/** Reads one cache or a list of them. */
+export function normalizeCacheSpecs(cache: any): CacheSpec[] | undefined {
+  if (cache === undefined || cache === null || cache === false) return undefined;
+  return (Array.isArray(cache) ? cache : [cache]).map((one) => {
+    const { key, paths, restoreKeys } = one ?? {};
+    if (typeof key !== 'string' || key === '') throw new Error('cache.key must be text');
+    const list = typeof paths === 'string' ? [paths] : paths;
+    if (!isTexts(list) || list.length === 0) throw new Error('cache.paths must be a list of paths');
+    if (restoreKeys !== undefined && !isTexts(restoreKeys)) throw new Error('cache.restoreKeys must be a list of key prefixes');
+    return { key, paths: list, ...(restoreKeys !== undefined && { restoreKeys }) };
+  });
+}
+
+function isTexts(list: any): list is string[] {
+  return Array.isArray(list) && list.every((s) => typeof s === 'string' && s !== '');
+}
+
+/** A retry as a lock file has it. */
+export interface Retry {
+  maxAttempts: number;
+  delayMs: number;
+  backoff: 'exponential' | 'fixed';
+  maxDelayMs: number;
+}
+
+/** Reads a number of attempts or an object; `retryIf` stays with the runner. */
+export function normalizeRetry(retry: any): Retry | undefined {
+  if (retry === undefined || retry === null) return undefined;
+  const { maxAttempts, delayMs = 1000, backoff = 'exponential', maxDelayMs = 30000 } = typeof retry === 'number' ? { maxAttempts: retry } : retry;
+  if (!Number.isInteger(maxAttempts) || maxAttempts < 1) throw new Error('retry.maxAttempts must be a whole number of at least 1');
+  if (backoff !== 'exponential' && backoff !== 'fixed') throw new Error(`retry.backoff must be 'exponential' or 'fixed', not ${JSON.stringify(backoff)}`);
+  if (!(delayMs >= 0) || !(maxDelayMs >= 0)) throw new Error('retry delays must not be negative');
+  return { maxAttempts, delayMs, backoff, maxDelayMs };
+}

@@ -1,0 +1,61 @@
+// What the description of a workflow asks of its host, and where it puts what it finds wrong.
+
+/** A mistake or a doubt, with the stack of where the thing was made. */
+export interface Problem {
+  severity: 'error' | 'warning';
+  code: string;
+  message: string;
+  suggestion?: string;
+  stack: string;
+}
+
+/** A place in a file of the author's, counted from 1. */
+export interface SourceLocation {
+  file: string;
+  line: number;
+  column: number;
+}
+
+/** The host's answers. A program without a compiler behind it answers undefined: then there are no places and every
+ * function counts as one that only an agent can evaluate. */
+export interface Resolver {
+  /** The place of a stack. */
+  locate(stack: string): SourceLocation | undefined;
+  /** The text of a function that a server may evaluate by itself, undefined for any other. */
+  inline(text: string): string | undefined;
+  /** Whether a regular expression of a label is safe; the reason if it is not. */
+  guard(source: string, flags: string): string | undefined;
+}
+
+/** A resolver that knows nothing. */
+export const noResolver: Resolver = { locate: () => undefined, inline: () => undefined, guard: () => undefined };
+
+/** Collects problems while one workflow file is described. */
+export class Report {
+  readonly problems: Problem[] = [];
+  constructor(readonly file: string, readonly resolver: Resolver) {}
+
+  error(code: string, stack: string, message: string, suggestion?: string): void {
+    this.problems.push({ severity: 'error', code, message, stack, ...(suggestion && { suggestion }) });
+  }
+  warn(code: string, stack: string, message: string, suggestion?: string): void {
+    this.problems.push({ severity: 'warning', code, message, stack, ...(suggestion && { suggestion }) });
+  }
+  /** Runs a reader that throws at a mistake, and reports that; gives undefined then. */
+  try<T>(code: string, stack: string, prefix: string, f: () => T): T | undefined {
+    try {
+      return f();
+    } catch (e: any) {
+      this.error(code, stack, `${prefix}${e.message}`);
+      return undefined;
+    }
+  }
+}
+
+/** An object without the keys whose value is undefined or false-by-absence; the order of keys stays. */
+export function compact<T extends Record<string, unknown>>(o: T): Partial<T> {
+  return Object.fromEntries(Object.entries(o).filter(([, v]) => v !== undefined)) as Partial<T>;
+}
+
+/** A flag as lock files have it: true or left out. */
+export const flag = (value: unknown): true | undefined => (value ? true : undefined);
