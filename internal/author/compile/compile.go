@@ -1,0 +1,202 @@
+// Package compile turns the workflows of a repository into its lock file, the one document from which a server decides
+// what to run.
+package compile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"kici/internal/core/lockfile"
+)
+
+// LockName is the name of the lock file in the folder of workflows.
+const LockName = "kici.lock.json"
+
+// DefaultDir is the folder of workflows in a repository.
+const DefaultDir = ".kici"
+
+// Options say what to compile.
+type Options struct {
+	// Dir is the root of the repository.
+	Dir string
+	// KiciDir is the folder of workflows below it; "" is DefaultDir.
+	KiciDir string
+	// Check compiles and compares without writing.
+	Check bool
+}
+
+// Result is what was compiled.
+type Result struct {
+	// Lock is the text of the lock file.
+	Lock []byte
+	// Path is where it belongs, an absolute path.
+	Path string
+	// Changed reports whether the file on disk differed. Unless Options.Check was set, it no longer does.
+	Changed bool
+	// Workflows and Jobs count what the lock file holds; a generator is one job.
+	Workflows, Jobs int
+	// Warnings are doubts that did not stop the compilation.
+	Warnings []Diagnostic
+}
+
+// Compile compiles every workflow file and writes the lock file when it differs. Mistakes of the author are a
+// Diagnostics error; then nothing is written.
+func Compile(ctx context.Context, o Options) (Result, error) {
+	root, kiciDir, err := o.folders()
+	if err != nil {
+		return Result{}, err
+	}
+	files, err := workflowFiles(root, kiciDir)
+	if err != nil {
+		return Result{}, err
+	}
+	if len(files) == 0 {
+		return Result{}, Diagnostics{{Severity: SeverityError, Code: "E001", Text: "no workflow file in " + filepath.ToSlash(filepath.Join(kiciDir, "workflows")), Suggestion: "run `kici init` to make one"}}
+	}
+	units, err := compileUnits(ctx, root, files)
+	if err != nil {
+		return Result{}, err
+	}
+	warnings, err := judge(units)
+	if err != nil {
+		return Result{}, err
+	}
+	lock, jobs, err := write(root, units)
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Lock: lock, Path: filepath.Join(root, kiciDir, LockName), Jobs: jobs, Warnings: warnings}
+	for _, u := range units {
+		res.Workflows += len(u.workflows)
+	}
+	res.Changed, err = store(res.Path, lock, o.Check)
+	return res, err
+}
+
+func (o Options) folders() (root, kiciDir string, err error) {
+	if root, err = filepath.Abs(o.Dir); err != nil {
+		return "", "", fmt.Errorf("find repository: %w", err)
+	}
+	// The bundler names files by their real path, and so must we.
+	if root, err = filepath.EvalSymlinks(root); err != nil {
+		return "", "", fmt.Errorf("find repository: %w", err)
+	}
+	kiciDir = o.KiciDir
+	if kiciDir == "" {
+		kiciDir = DefaultDir
+	}
+	if filepath.IsAbs(kiciDir) {
+		if kiciDir, err = filepath.Rel(root, kiciDir); err != nil {
+			return "", "", fmt.Errorf("find folder of workflows: %w", err)
+		}
+	}
+	if !filepath.IsLocal(kiciDir) {
+		return "", "", fmt.Errorf("find folder of workflows: %q is outside of the repository", kiciDir)
+	}
+	return root, filepath.Clean(kiciDir), nil
+}
+
+// compileUnits compiles files side by side, as many as there are processors; the result keeps their order.
+func compileUnits(ctx context.Context, root string, files []string) ([]*unit, error) {
+	units := make([]*unit, len(files))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, file := range files {
+		group.Go(func() error {
+			u, err := compileUnit(ctx, root, file)
+			if err != nil {
+				return fmt.Errorf("compile %s: %w", file, err)
+			}
+			units[i] = u
+			return nil
+		})
+	}
+	return units, group.Wait()
+}
+
+// judge looks at the files together and parts errors from warnings.
+func judge(units []*unit) (warnings []Diagnostic, err error) {
+	var wrong Diagnostics
+	first := map[string]*unit{}
+	count := 0
+	for _, u := range units {
+		for _, p := range u.problems {
+			if p.Severity == SeverityError {
+				wrong = append(wrong, p)
+			} else {
+				warnings = append(warnings, p)
+			}
+		}
+		count += len(u.workflows)
+		if len(u.workflows) == 0 && len(u.problems) == 0 {
+			warnings = append(warnings, Diagnostic{File: u.file, Severity: SeverityWarning, Code: "W001", Text: "the file exports no workflow"})
+		}
+		for _, w := range u.workflows {
+			if other := first[w.name]; other != nil {
+				wrong = append(wrong, duplicate(u, w, other))
+				continue
+			}
+			first[w.name] = u
+		}
+	}
+	if count == 0 && len(wrong) == 0 {
+		wrong = append(wrong, Diagnostic{File: units[0].file, Severity: SeverityError, Code: "E004", Text: "no workflow is exported", Suggestion: "export the result of workflow(...), by name or as default"})
+	}
+	if len(wrong) > 0 {
+		wrong.sort()
+		return nil, wrong
+	}
+	Diagnostics(warnings).sort()
+	return warnings, nil
+}
+
+func duplicate(u *unit, w workflow, other *unit) Diagnostic {
+	d := Diagnostic{
+		File: u.file, Severity: SeverityError, Code: "E107",
+		Text: fmt.Sprintf("a workflow named '%s' is already in %s", w.name, other.file),
+	}
+	if w.at.File != "" {
+		d.File, d.Line, d.Column, d.Frame = w.at.File, w.at.Line, w.at.Column, u.frame(w.at)
+	}
+	return d
+}
+
+// store writes the file by way of a temporary one, so that a reader never sees half of it.
+func store(path string, lock []byte, check bool) (changed bool, err error) {
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("read lock file: %w", err)
+	}
+	if err == nil && bytes.Equal(old, lock) {
+		return false, nil
+	}
+	if check {
+		return true, nil
+	}
+	temporary := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
+	if err := os.WriteFile(temporary, lock, 0o644); err != nil {
+		return false, fmt.Errorf("write lock file: %w", err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		_ = os.Remove(temporary)
+		return false, fmt.Errorf("write lock file: %w", err)
+	}
+	return true, nil
+}
+
+// depLockHash is the hash of the package manager's lock file, "" without one.
+func depLockHash(root string) (string, error) {
+	prefix, content, ok, err := lockfile.FindDepLock(os.DirFS(root))
+	if err != nil || !ok {
+		return "", err
+	}
+	return lockfile.DepLockHash(prefix, content), nil
+}

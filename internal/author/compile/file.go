@@ -1,0 +1,273 @@
+package compile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kici/internal/author/bundle"
+	"kici/internal/core/lockfile"
+	"kici/internal/kit/regex"
+)
+
+// unit is one workflow file on its way into the lock file.
+type unit struct {
+	root, file string // the repository and the file in it, with forward slashes
+	source     string
+
+	workflows []workflow
+	problems  Diagnostics
+	smap      *bundle.Map
+}
+
+// workflow is one described workflow: its fields in the order of the lock file, from triggers on.
+type workflow struct {
+	name, export string
+	fields       []field
+	at           bundle.Place
+
+	assetDigest string
+	assets      []string
+}
+
+type field struct {
+	key   string
+	value json.RawMessage
+}
+
+// The messages of the compile program.
+type (
+	questions struct {
+		Stacks    []string
+		Functions []string
+		Regexes   []struct{ Source, Flags string }
+		Workflows []struct {
+			Name      string
+			HashFiles json.RawMessage
+			Stack     string
+		}
+	}
+	location struct {
+		File   string `json:"file"`
+		Line   int    `json:"line"`
+		Column int    `json:"column"`
+	}
+	answers struct {
+		File      string      `json:"file"`
+		Locations []*location `json:"locations"`
+		Pure      []bool      `json:"pure"`
+		Guards    []string    `json:"guards"`
+	}
+	description struct {
+		Workflows []struct {
+			Name, Export string
+			Fields       [][2]json.RawMessage
+		}
+		Problems []struct{ Severity, Code, Message, Suggestion, Stack string }
+	}
+)
+
+// compileUnit describes the workflows of one file. What is wrong with the file is in its problems; an error is a failure
+// of the machine.
+func compileUnit(ctx context.Context, root, file string) (*unit, error) {
+	u := &unit{root: root, file: file}
+	raw, err := os.ReadFile(u.path(file))
+	if err != nil {
+		return nil, fmt.Errorf("read workflow: %w", err)
+	}
+	u.source = string(raw)
+	b, err := bundle.Build(bundle.Options{Root: root, Workflow: file, Program: "compile"})
+	var wrong bundle.Diagnostics
+	if errors.As(err, &wrong) {
+		u.addBundleErrors(wrong)
+		return u, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if u.smap, err = bundle.ParseMap(b.Map); err != nil {
+		return nil, err
+	}
+	return u, u.evaluate(ctx, b)
+}
+
+func (u *unit) path(file string) string { return filepath.Join(u.root, filepath.FromSlash(file)) }
+
+func (u *unit) evaluate(ctx context.Context, b bundle.Result) error {
+	e, err := newEvaluator(ctx, u.root, b)
+	if err != nil {
+		return u.loadFailure(err)
+	}
+	defer e.close()
+	var q questions
+	if err := ask(ctx, e, "survey", nil, &q); err != nil {
+		return u.loadFailure(err)
+	}
+	var d description
+	if err := ask(ctx, e, "describe", u.answer(q), &d); err != nil {
+		return u.loadFailure(err)
+	}
+	for _, p := range d.Problems {
+		u.problem(p.Severity, p.Code, p.Message, p.Suggestion, p.Stack)
+	}
+	return u.collect(q, d)
+}
+
+func ask(ctx context.Context, e evaluator, function string, argument, answer any) error {
+	raw, err := json.Marshal(argument)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", function, err)
+	}
+	reply, err := e.call(ctx, function, raw)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(reply, answer); err != nil {
+		return fmt.Errorf("decode answer of %s: %w", function, err)
+	}
+	return nil
+}
+
+// answer decides what the program cannot: places, purity and the safety of regular expressions.
+func (u *unit) answer(q questions) answers {
+	a := answers{File: u.file, Locations: []*location{}, Pure: []bool{}, Guards: []string{}}
+	for _, stack := range q.Stacks {
+		var at *location
+		if p, ok := u.smap.Author(stack); ok {
+			at = &location{p.File, p.Line, p.Column}
+		}
+		a.Locations = append(a.Locations, at)
+	}
+	for _, text := range q.Functions {
+		a.Pure = append(a.Pure, pure(text))
+	}
+	for _, r := range q.Regexes {
+		reason := ""
+		if err := regex.Guard(r.Source, r.Flags); err != nil {
+			reason = err.Error()
+		}
+		a.Guards = append(a.Guards, reason)
+	}
+	return a
+}
+
+func (u *unit) collect(q questions, d description) error {
+	for i, w := range d.Workflows {
+		one := workflow{name: w.Name, export: w.Export}
+		for _, pair := range w.Fields {
+			var key string
+			if err := json.Unmarshal(pair[0], &key); err != nil {
+				return fmt.Errorf("decode description: %w", err)
+			}
+			one.fields = append(one.fields, field{key, pair[1]})
+		}
+		one.at, _ = u.smap.Author(q.Workflows[i].Stack)
+		var patterns []string
+		// Patterns that are no list of texts are among the problems already.
+		if json.Unmarshal(q.Workflows[i].HashFiles, &patterns) == nil && len(patterns) > 0 {
+			var err error
+			if one.assetDigest, one.assets, err = lockfile.AssetDigest(os.DirFS(u.root), patterns); err != nil {
+				u.problem(SeverityError, "E119", "hashFiles: "+err.Error(), "", q.Workflows[i].Stack)
+			}
+		}
+		u.workflows = append(u.workflows, one)
+	}
+	return nil
+}
+
+// loadFailure makes a mistake of the file out of what its evaluation threw; other errors stay errors.
+func (u *unit) loadFailure(err error) error {
+	var f *failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	u.problem(SeverityError, "E003", f.message, "", f.stack)
+	return nil
+}
+
+func (u *unit) problem(severity, code, text, suggestion, stack string) {
+	d := Diagnostic{File: u.file, Severity: severity, Code: code, Text: text, Suggestion: suggestion}
+	if at, ok := u.smap.Author(stack); ok {
+		d.File, d.Line, d.Column = at.File, at.Line, at.Column
+		d.Frame = u.frame(at)
+	}
+	u.problems = append(u.problems, d)
+}
+
+func (u *unit) addBundleErrors(list bundle.Diagnostics) {
+	for _, b := range list {
+		d := Diagnostic{File: b.File, Line: b.Line, Column: b.Column, Severity: SeverityError, Code: "E003", Text: b.Text, Frame: b.Frame()}
+		if d.File == "" {
+			d.File = u.file
+		}
+		u.problems = append(u.problems, d)
+	}
+}
+
+// frame shows the line of the place, which may be in another file that this one imports.
+func (u *unit) frame(at bundle.Place) string {
+	source := u.source
+	if at.File != u.file {
+		raw, err := os.ReadFile(u.path(at.File))
+		if err != nil {
+			return "" // the place itself is still named
+		}
+		source = string(raw)
+	}
+	lines := strings.Split(source, "\n")
+	if at.Line > len(lines) {
+		return ""
+	}
+	text := strings.TrimRight(lines[at.Line-1], "\r")
+	const widest = 160 // a caret below a longer line would stand in nowhere
+	if len(text) > widest {
+		return ""
+	}
+	return bundle.Diagnostic{Column: at.Column, LineText: text}.Frame()
+}
+
+// workflowFiles lists the files of a folder that may hold workflows, as paths from the repository's root.
+func workflowFiles(root, kiciDir string) ([]string, error) {
+	folder := filepath.Join(root, kiciDir, "workflows")
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list workflows: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && isWorkflowFile(e.Name()) {
+			files = append(files, filepath.ToSlash(filepath.Join(kiciDir, "workflows", e.Name())))
+		}
+	}
+	return files, nil
+}
+
+func isWorkflowFile(name string) bool {
+	base, ext := strings.TrimSuffix(name, filepath.Ext(name)), filepath.Ext(name)
+	switch ext {
+	case ".ts", ".mts", ".tsx", ".js", ".mjs":
+	default:
+		return false
+	}
+	return !strings.HasPrefix(name, ".") && !strings.HasSuffix(base, ".d") && !strings.HasSuffix(base, ".test") && !strings.HasSuffix(base, ".spec")
+}
+
+// encode writes a value as ECMAScript would: no escapes for the sake of HTML.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}

@@ -1,0 +1,180 @@
+package compile
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/lockfile"
+	"kici/internal/testenv"
+	"kici/internal/vectors"
+)
+
+// repository makes a repository of files by path and gives its root.
+func repository(t testing.TB, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// withoutPlaces indents a lock file again without its source locations and without the hash that covers them. The order
+// of keys stays, so that it is compared, too.
+func withoutPlaces(t *testing.T, lock string) string {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(lock))
+	dec.UseNumber()
+	var b bytes.Buffer
+	if err := json.Indent(&b, rewrite(t, dec), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// rewrite copies one JSON value without the members sourceLocation, and without contentHash where lockfileHash or
+// schemaVersion stand beside it.
+func rewrite(t *testing.T, dec *json.Decoder) []byte {
+	t.Helper()
+	token, err := dec.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delim, ok := token.(json.Delim)
+	if !ok {
+		raw, err := encode(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	var parts [][]byte
+	top := false
+	for dec.More() {
+		if delim == '[' {
+			parts = append(parts, rewrite(t, dec))
+			continue
+		}
+		key, err := dec.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := rewrite(t, dec)
+		top = top || key == "schemaVersion"
+		if key == "sourceLocation" || key == "contentHash" && top {
+			continue
+		}
+		name, err := encode(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, append(append(name, ':'), value...))
+	}
+	if _, err := dec.Token(); err != nil {
+		t.Fatal(err)
+	}
+	closer := map[json.Delim]byte{'{': '}', '[': ']'}[delim]
+	return append(append([]byte{byte(delim)}, bytes.Join(parts, []byte(","))...), closer)
+}
+
+// TestSampleWorkflowsCompileToTheSampleLocks compiles workflows of which another compiler of the same format made lock
+// files, and compares: all but the places, which that compiler counts in transpiled text.
+func TestSampleWorkflowsCompileToTheSampleLocks(t *testing.T) {
+	locks, err := filepath.Glob(vectors.Samples("locks", "*.lock.json"))
+	if err != nil || len(locks) == 0 {
+		t.Skipf("no sample locks: %v", err)
+	}
+	for _, lock := range locks {
+		name := strings.TrimSuffix(filepath.Base(lock), ".lock.json")
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{}
+			sources := map[string][]string{
+				"all":           {"approvals-outputs", "env-contexts", "fanout-hooks", "inputs-dispatch", "matrix-needs", "rules-concurrency", "schedule-events", "triggers"},
+				"big-log-burst": nil, // its lock was made under another file name
+			}
+			list, special := sources[name]
+			if !special {
+				list = []string{name}
+			}
+			for _, s := range list {
+				files[".kici/workflows/"+s+".ts"] = read(t, vectors.Samples("workflows", s+".ts"))
+			}
+			if name == "big-log-burst" {
+				files[".kici/workflows/big-log.ts"] = read(t, vectors.Samples("workflows", "big-log-burst.ts"))
+			}
+			if name == "build-caches" {
+				files[".kici/package.json"] = read(t, vectors.Samples("workflows", "build-caches.package.json"))
+				files[".kici/package-lock.json"] = read(t, vectors.Samples("workflows", "build-caches.package-lock.json"))
+				files[".kici/node_modules/ms/package.json"] = `{"name":"ms","main":"index.js"}`
+				files[".kici/node_modules/ms/index.js"] = `module.exports = (text) => parseInt(text, 10)`
+				files["data/seed.txt"] = "seed\n"
+			}
+			if name == "init-runner" || name == "generator-drift" {
+				testenv.Need(t, "node") // these import node's own modules
+			}
+			root := repository(t, files)
+			got, err := Compile(t.Context(), Options{Dir: root})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Warnings) > 0 {
+				t.Errorf("warnings: %v", Diagnostics(got.Warnings))
+			}
+			want, have := read(t, lock), string(got.Lock)
+			if name == "capture" {
+				want, have = withoutStaleHashes(want), withoutStaleHashes(have)
+			}
+			if diff := cmp.Diff(withoutPlaces(t, want), withoutPlaces(t, have)); diff != "" {
+				t.Errorf("lock (-want +got):\n%s", diff)
+			}
+			checkHash(t, got.Lock)
+			if onDisk := read(t, got.Path); onDisk != string(got.Lock) {
+				t.Error("the file on disk differs from the result")
+			}
+		})
+	}
+}
+
+// withoutStaleHashes drops the hashes of the workflows: the sample was made of several states of its source.
+func withoutStaleHashes(lock string) string {
+	var b strings.Builder
+	for line := range strings.Lines(lock) {
+		if !strings.HasPrefix(line, `      "contentHash"`) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func checkHash(t *testing.T, lock []byte) {
+	t.Helper()
+	var doc struct{ ContentHash string }
+	if err := json.Unmarshal(lock, &doc); err != nil {
+		t.Fatal(err)
+	}
+	want, err := lockfile.FileHash(lock)
+	if err != nil || doc.ContentHash != want {
+		t.Errorf("contentHash %s, want %s (%v)", doc.ContentHash, want, err)
+	}
+}
