@@ -23,7 +23,17 @@
     if (reply[0] === "!") throw new Error(reply.slice(1));
     return reply.length > 1 ? parse(reply.slice(1)) : undefined;
   };
-  const define = (name, value) => Object.defineProperty(g, name, { value, writable: true, configurable: true, enumerable: false });
+  const define = (path, value) => {
+    const parts = path.split(".");
+    const name = parts.pop();
+    let at = g;
+    for (const part of parts) {
+      if (!(part in at)) put(at, part, {});
+      at = at[part];
+    }
+    put(at, name, value);
+  };
+  const put = (at, name, value) => Object.defineProperty(at, name, { value, writable: true, configurable: true, enumerable: false });
 
   return {
     host(name, index) {

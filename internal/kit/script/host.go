@@ -17,8 +17,9 @@ type host struct {
 	async func(ctx context.Context, args json.RawMessage) (json.RawMessage, error)
 }
 
-// Host makes fn the global function of that name. Its argument is a JSON array of the script's arguments, its result
-// JSON or empty for undefined; an error is thrown in the script as an Error with that message.
+// Host makes fn the global function of that name; a dotted name makes the objects on the way. Its argument is a JSON
+// array of the script's arguments, its result JSON or empty for undefined; an error is thrown in the script as an Error
+// with that message.
 func (v *VM) Host(name string, fn func(args json.RawMessage) (json.RawMessage, error)) error {
 	return v.define("host", name, host{sync: fn})
 }

@@ -111,7 +111,7 @@ func TestErrorsSayWhere(t *testing.T) {
 func TestHostFunctions(t *testing.T) {
 	v := newVM(t, Limits{})
 	release := make(chan struct{})
-	must(t, v.Host("twice", func(args json.RawMessage) (json.RawMessage, error) {
+	must(t, v.Host("math.twice", func(args json.RawMessage) (json.RawMessage, error) {
 		var in []int
 		if err := json.Unmarshal(args, &in); err != nil {
 			return nil, err
@@ -137,7 +137,7 @@ func TestHostFunctions(t *testing.T) {
 			]);
 			let thrown; try { refuse() } catch (e) { thrown = e.message }
 			await all;
-			return { order: order.sort(), thrown, twice: twice(21), nothing: nothing() === undefined, native: typeof __kiciNative };
+			return { order: order.sort(), thrown, twice: math.twice(21), nothing: nothing() === undefined, native: typeof __kiciNative };
 		}`))
 	got, err := v.Call(t.Context(), "main")
 	if err != nil {

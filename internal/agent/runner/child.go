@@ -1,0 +1,247 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"kici/internal/author/bundle"
+)
+
+// Exit codes of the runner. They count only when job.complete is missing.
+const (
+	exitSuccess   = 0
+	exitFailed    = 1
+	exitRejection = 98 // a promise was rejected and nobody looked
+	exitException = 99 // an exception that nobody caught
+)
+
+// maxInbound bounds the messages from the agent that the script has not taken; the pipe is not read beyond it.
+const maxInbound = 256
+
+// child is the runner's side: it receives one job, bundles its workflow and runs it on a host of JavaScript.
+type child struct {
+	out     *outgoing
+	stderr  io.Writer
+	inbound chan Message
+	end     context.CancelCauseFunc // ends the script now; the cause says why
+	shells  *shells
+	guard   *guard
+	dirs    privateDirs
+
+	mu    sync.Mutex
+	smap  *bundle.Map
+	timer map[string]context.CancelFunc // sleeping timers of the script, by its id
+}
+
+// crash is an error of the author's that no step could catch.
+type crash struct {
+	code  int
+	text  string
+	stack string
+}
+
+func (c *crash) Error() string { return c.text }
+
+var errAgentGone = errors.New("the agent has gone")
+
+// Main is the runner: it says ready, waits for one execute message on stdin, runs the job and gives the exit code. SIGTERM
+// and SIGINT abort the job as an abort message does. It is to be the last thing its process does: the reader of stdin
+// ends with the process only.
+func Main(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	c := &child{
+		stderr:  stderr,
+		inbound: make(chan Message, maxInbound),
+		end:     end,
+		timer:   map[string]context.CancelFunc{},
+	}
+	c.out = newOutgoing(stdout, func(err error) { end(fmt.Errorf("%w: %w", errAgentGone, err)) })
+	c.shells = newShells(c.out)
+	defer c.shells.close()
+	defer c.dirs.removeAll()
+	c.guard = &guard{fire: func(t *stuck) { end(t) }}
+	defer c.guard.disarm()
+
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	c.out.say(map[string]string{"type": TypeReady})
+	go c.readInput(stdin)
+	select {
+	case m := <-c.inbound:
+		if m.Type != TypeExecute {
+			return exitSuccess // the agent has no use for this runner
+		}
+		go c.abortOn(ctx, signals)
+		return c.execute(ctx, m)
+	case <-signals:
+		return exitFailed
+	case <-ctx.Done():
+		return exitFailed
+	}
+}
+
+func (c *child) readInput(stdin io.Reader) {
+	readLines(stdin, maxLine, false, func(line []byte) bool {
+		if m, ok := parseMessage(line); ok {
+			c.inbound <- m
+		}
+		return true
+	})
+	// The agent's end is an abort without hooks: nobody would see what they do.
+	c.inbound <- Message{Type: TypeAbort, Raw: json.RawMessage(`{"type":"abort","force":true}`)}
+}
+
+// abortOn makes a signal what an abort message is. The queue is full only when the script no longer looks at it; then a
+// signal more or less changes nothing.
+func (c *child) abortOn(ctx context.Context, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-signals:
+			select {
+			case c.inbound <- Message{Type: TypeAbort, Raw: json.RawMessage(`{"type":"abort"}`)}:
+			default:
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *child) execute(ctx context.Context, m Message) int {
+	var e Execute
+	var job Job
+	if err := errors.Join(m.Decode(&e), json.Unmarshal(e.Request, &job)); err != nil {
+		c.out.fail(fmt.Sprintf("The job's request cannot be read: %v", err))
+		return exitFailed
+	}
+	for _, v := range job.Secrets {
+		c.out.mask.Add(v)
+	}
+	for _, secrets := range job.NamespacedSecrets {
+		for _, v := range secrets {
+			c.out.mask.Add(v)
+		}
+	}
+	built, err := bundle.Build(bundle.Options{Root: job.workflowRoot(), Workflow: job.workflowFile(), Program: "run"})
+	if err != nil {
+		c.out.log(JobLog, strings.Split(err.Error(), "\n")...)
+		c.out.fail("Workflow cannot be loaded: " + firstLine(err.Error()))
+		return exitFailed
+	}
+	if m, err := bundle.ParseMap(built.Map); err == nil { // without it traces show no places, which is bearable
+		c.mu.Lock()
+		c.smap = m
+		c.mu.Unlock()
+	}
+	if built.NeedsNode != "" {
+		err = c.runNode(ctx, built, e.Request, job)
+	} else {
+		err = c.runEmbedded(ctx, built, e.Request, job)
+	}
+	return c.finish(ctx, err)
+}
+
+// workflowRoot is the repository that holds the workflow: the workspace, or a part of it for a global workflow.
+func (j Job) workflowRoot() string {
+	if j.IsGlobalWorkflow {
+		return filepath.Join(j.WorkDir, "workflow")
+	}
+	return j.WorkDir
+}
+
+// stepDir is where steps run.
+func (j Job) stepDir() string {
+	if j.IsGlobalWorkflow {
+		return filepath.Join(j.WorkDir, "source")
+	}
+	return j.WorkDir
+}
+
+// workflowFile is the path below workflowRoot. A dispatch may leave the folder .kici out.
+func (j Job) workflowFile() string {
+	file := path.Clean(j.SourceFile)
+	switch {
+	case j.SourceFile == "":
+		return ".kici/workflows/ci.ts"
+	case strings.HasPrefix(file, ".kici/"):
+		return file
+	}
+	return ".kici/" + file
+}
+
+// finish gives the exit code. err is how the script's host ended, nil when the script ended by itself.
+func (c *child) finish(ctx context.Context, err error) int {
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	var crashed *crash
+	var late *stuck
+	var code exitCode
+	switch {
+	case err == nil && c.out.completed():
+		return exitSuccess
+	case errors.Is(err, errJobFailed):
+		return exitFailed
+	case errors.As(err, &late):
+		c.out.say(StepComplete{Type: TypeStepComplete, StepIndex: late.StepIndex, StepName: late.StepName, Status: "failed",
+			DurationMs: late.Ms, Error: &StepError{Message: late.Error()}, SecretsAccessed: []string{}})
+		c.out.fail("Step '"+late.StepName+"' failed", StepResult{Name: late.StepName, StepIndex: late.StepIndex,
+			Status: "failed", DurationMs: late.Ms, Error: late.Error()})
+		return exitFailed
+	case errors.As(err, &crashed):
+		fmt.Fprintln(c.stderr, c.out.mask.String(crashed.text+c.trace(crashed.stack)))
+		return crashed.code
+	case errors.As(err, &code):
+		return max(int(code), exitFailed) // node can exit with 0 and no result, too
+	}
+	fmt.Fprintln(c.stderr, c.out.mask.String(fmt.Sprint("Uncaught ", err)))
+	return exitException
+}
+
+// errJobFailed says that the script has reported a failed job.
+var errJobFailed = errors.New("the job failed")
+
+// trace gives the author's part of a stack as lines of their own, innermost first; empty when there is none.
+func (c *child) trace(stack string) string {
+	c.mu.Lock()
+	m := c.smap
+	c.mu.Unlock()
+	if m == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, p := range m.Frames(ownFrames(stack)) {
+		if !p.Embedded() {
+			fmt.Fprintf(&b, "\n    at %s:%d:%d", p.File, p.Line, p.Column)
+		}
+	}
+	return b.String()
+}
+
+// ownFrames keeps the frames of the bundle: a host's own frames would map to anything.
+func ownFrames(stack string) string {
+	var keep []string
+	for line := range strings.SplitSeq(stack, "\n") {
+		if strings.Contains(line, "<eval>:") || strings.Contains(line, scriptName+":") {
+			keep = append(keep, line)
+		}
+	}
+	return strings.Join(keep, "\n")
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

@@ -1,0 +1,55 @@
+package runner
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// guardGrace is how much longer than its time limit a step may hold the script before the host ends it. A step that
+// yields is ended by the script itself well before.
+const guardGrace = 3 * time.Second
+
+// guard ends a step that does not let the script act on its time limit, such as one in an endless loop.
+type guard struct {
+	fire func(*stuck)
+
+	mu    sync.Mutex
+	armed map[int]*time.Timer // by step index: children of a parallel group run at once
+}
+
+// stuck is the step that a guard has given up.
+type stuck struct {
+	StepIndex int    `json:"stepIndex"`
+	StepName  string `json:"stepName"`
+	Ms        int64  `json:"ms"` // its time limit; 0 disarms
+}
+
+func (s *stuck) Error() string {
+	return fmt.Sprintf("Step '%s' timed out after %dms", s.StepName, s.Ms)
+}
+
+func (g *guard) set(s stuck) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t := g.armed[s.StepIndex]; t != nil {
+		t.Stop()
+		delete(g.armed, s.StepIndex)
+	}
+	if s.Ms <= 0 {
+		return
+	}
+	if g.armed == nil {
+		g.armed = map[int]*time.Timer{}
+	}
+	g.armed[s.StepIndex] = time.AfterFunc(time.Duration(s.Ms)*time.Millisecond+guardGrace, func() { g.fire(&s) })
+}
+
+func (g *guard) disarm() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range g.armed {
+		t.Stop()
+	}
+	g.armed = nil
+}

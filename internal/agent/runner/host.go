@@ -1,0 +1,159 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// boot is what the host tells the runner script beside the request.
+type boot struct {
+	Host  string            `json:"host"`  // "embedded" or the version of node
+	Why   string            `json:"why"`   // why node, "" for embedded
+	Cwd   string            `json:"cwd"`   // where steps run
+	Env   map[string]string `json:"env"`   // the runner's own environment, without marks of the sandbox
+	Nonce string            `json:"nonce"` // makes request ids unique beyond this job
+}
+
+func newBoot(host, why string, job Job, nonce string) boot {
+	b := boot{Host: host, Why: why, Cwd: job.stepDir(), Env: map[string]string{}, Nonce: nonce}
+	for _, pair := range os.Environ() {
+		if k, v, _ := strings.Cut(pair, "="); !strings.HasPrefix(k, sandboxMark) {
+			b.Env[k] = v
+		}
+	}
+	return b
+}
+
+// emit takes one message of the runner script: those for the host are acted on, the others go to the agent.
+func (c *child) emit(raw json.RawMessage) error {
+	m, ok := parseMessage(raw)
+	if !ok {
+		return fmt.Errorf("no message: %.80s", raw)
+	}
+	switch m.Type {
+	case "kici.mask":
+		var v struct{ Values []string }
+		if err := m.Decode(&v); err != nil {
+			return err
+		}
+		c.out.mask.Add(v.Values...)
+	case "kici.guard":
+		var v stuck
+		if err := m.Decode(&v); err != nil {
+			return err
+		}
+		c.guard.set(v)
+	case "kici.trace":
+		var v struct {
+			StepIndex   int
+			Text, Stack string
+		}
+		if err := m.Decode(&v); err != nil {
+			return err
+		}
+		c.out.log(v.StepIndex, strings.Split(v.Text+c.trace(v.Stack), "\n")...)
+	case "kici.crash":
+		var v struct {
+			Rejection   bool
+			Text, Stack string
+		}
+		if err := m.Decode(&v); err != nil {
+			return err
+		}
+		code := exitException
+		if v.Rejection {
+			code = exitRejection
+		}
+		c.end(&crash{code: code, text: v.Text, stack: v.Stack})
+	default:
+		return c.out.send(m)
+	}
+	return nil
+}
+
+// receive gives the script the next message of the agent.
+func (c *child) receive(ctx context.Context) (json.RawMessage, error) {
+	select {
+	case m := <-c.inbound:
+		return m.Raw, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// call does for the script what takes time or touches the machine. It serves both hosts.
+func (c *child) call(ctx context.Context, fn string, args json.RawMessage) (any, error) {
+	switch fn {
+	case "spawn":
+		return with(args, func(s spawnSpec) (any, error) { return c.shells.run(ctx, s) })
+	case "signal":
+		return with(args, func(s signalSpec) (any, error) { return nil, c.shells.signal(s) })
+	case "sleep":
+		return with(args, func(s sleepSpec) (any, error) { return c.sleep(ctx, s), nil })
+	case "wake":
+		return with(args, func(s sleepSpec) (any, error) { c.wake(s.ID); return nil, nil })
+	case "stepFiles":
+		return c.dirs.stepFiles()
+	case "readStepFiles":
+		return with(args, func(s dirSpec) (any, error) { return c.dirs.readStepFiles(s.Dir) })
+	case "writeSecret":
+		return with(args, func(s secretSpec) (any, error) {
+			c.out.mask.Add(s.Content)
+			return c.dirs.writeSecret(s)
+		})
+	case "remove":
+		return with(args, func(s dirSpec) (any, error) { return nil, c.dirs.remove(s.Dir) })
+	case "pack":
+		return with(args, func(s packSpec) (any, error) { return c.dirs.pack(ctx, s) })
+	case "unpack":
+		return with(args, func(s unpackSpec) (any, error) { return c.dirs.unpack(ctx, s) })
+	case "upload":
+		return with(args, func(s uploadSpec) (any, error) { return nil, upload(ctx, s) })
+	}
+	return nil, fmt.Errorf("the host has no function %q", fn)
+}
+
+// with decodes the one argument that a host function takes.
+func with[T any](args json.RawMessage, fn func(T) (any, error)) (any, error) {
+	var v T
+	if err := json.Unmarshal(args, &v); err != nil {
+		return nil, fmt.Errorf("decode arguments: %w", err)
+	}
+	return fn(v)
+}
+
+type sleepSpec struct {
+	ID string  `json:"id"`
+	Ms float64 `json:"ms"`
+}
+
+// sleep waits that long, or until the script wakes it; it says whether the time passed.
+func (c *child) sleep(ctx context.Context, s sleepSpec) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	c.timer[s.ID] = cancel
+	c.mu.Unlock()
+	defer c.wake(s.ID)
+	t := time.NewTimer(time.Duration(s.Ms * float64(time.Millisecond)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (c *child) wake(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.timer[id]; cancel != nil {
+		cancel()
+		delete(c.timer, id)
+	}
+}

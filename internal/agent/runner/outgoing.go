@@ -1,0 +1,193 @@
+package runner
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	"kici/internal/kit/redact"
+)
+
+// outgoing writes messages to the agent. All that leaves the runner passes here, whichever host made it, so masking is
+// done once and for both.
+type outgoing struct {
+	mask *redact.Redactor
+	lost func(error) // called once when the agent no longer takes messages
+
+	mu       sync.Mutex
+	w        *bufio.Writer
+	failed   bool
+	complete bool // job.complete has been sent
+	step     int  // index of the step that started last, for output that says nothing about where it belongs
+}
+
+func newOutgoing(w io.Writer, lost func(error)) *outgoing {
+	return &outgoing{mask: redact.New(nil), w: bufio.NewWriterSize(w, 64<<10), lost: lost, step: JobLog}
+}
+
+// send writes a message of the runner script, masked where it may hold text of the author's making.
+func (o *outgoing) send(m Message) error {
+	out, err := o.masked(m)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch v := out.(type) {
+	case *StepStart:
+		if v.State != "pending" {
+			o.step = v.StepIndex
+		}
+	case *JobComplete:
+		o.complete = true
+	}
+	o.writeLocked(out)
+	o.flushLocked()
+	return nil
+}
+
+// masked decodes the messages that carry free text and masks it; all others pass as they are.
+func (o *outgoing) masked(m Message) (any, error) {
+	switch m.Type {
+	case TypeLogLine:
+		v := &LogLine{}
+		err := m.Decode(v)
+		v.Line = o.mask.String(v.Line)
+		return v, err
+	case TypeStepStart:
+		v := &StepStart{}
+		return v, m.Decode(v)
+	case TypeStepComplete:
+		v := &StepComplete{}
+		err := m.Decode(v)
+		if v.Error != nil {
+			v.Error.Message = o.mask.String(v.Error.Message)
+		}
+		v.DriftSummary = o.mask.String(v.DriftSummary)
+		v.Drift = o.maskedJSON(v.Drift)
+		return v, err
+	case TypeJobComplete:
+		v := &JobComplete{}
+		err := m.Decode(v)
+		v.Error = o.mask.String(v.Error)
+		for i := range v.StepResults {
+			v.StepResults[i].Error = o.mask.String(v.StepResults[i].Error)
+		}
+		return v, err
+	case TypeApprovalRequest:
+		// What the approver reads: a drift and its summary.
+		return o.maskedJSON(m.Raw), nil
+	}
+	return m.Raw, nil
+}
+
+// maskedJSON masks the strings of a JSON value, those of its keys too.
+func (o *outgoing) maskedJSON(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return raw
+	}
+	var v any
+	if json.Unmarshal(raw, &v) != nil {
+		return nil
+	}
+	out, err := json.Marshal(o.maskedValue(v))
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+func (o *outgoing) maskedValue(v any) any {
+	switch v := v.(type) {
+	case string:
+		return o.mask.String(v)
+	case []any:
+		for i := range v {
+			v[i] = o.maskedValue(v[i])
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, x := range v {
+			out[o.mask.String(k)] = o.maskedValue(x)
+		}
+		return out
+	}
+	return v
+}
+
+// log writes lines of a step's output. They are flushed together, since commands write many at once.
+func (o *outgoing) log(step int, lines ...string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, line := range lines {
+		o.writeLocked(LogLine{Type: TypeLogLine, StepIndex: step, Line: o.mask.String(line)})
+	}
+	o.flushLocked()
+}
+
+// logHere writes lines to the step that started last: it is for output of which nothing more is known.
+func (o *outgoing) logHere(lines ...string) {
+	o.mu.Lock()
+	step := o.step
+	o.mu.Unlock()
+	o.log(step, lines...)
+}
+
+// say writes a message that the host makes itself.
+func (o *outgoing) say(m any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writeLocked(m)
+	o.flushLocked()
+}
+
+// fail ends the job from the host's side, unless the script has ended it.
+func (o *outgoing) fail(message string, results ...StepResult) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.complete {
+		return
+	}
+	o.complete = true
+	if results == nil {
+		results = []StepResult{}
+	}
+	o.writeLocked(JobComplete{Type: TypeJobComplete, Status: "failed", Error: o.mask.String(message), StepResults: results})
+	o.flushLocked()
+}
+
+func (o *outgoing) completed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.complete
+}
+
+func (o *outgoing) writeLocked(m any) {
+	raw, ok := m.(json.RawMessage)
+	if !ok {
+		var err error
+		if raw, err = json.Marshal(m); err != nil {
+			o.lostLocked(fmt.Errorf("encode message: %w", err))
+			return
+		}
+	}
+	if _, err := o.w.Write(append(raw, '\n')); err != nil {
+		o.lostLocked(err)
+	}
+}
+
+func (o *outgoing) flushLocked() {
+	if err := o.w.Flush(); err != nil {
+		o.lostLocked(err)
+	}
+}
+
+// lostLocked ends the job when the agent is gone: nobody would see its result.
+func (o *outgoing) lostLocked(err error) {
+	if !o.failed {
+		o.failed = true
+		go o.lost(err)
+	}
+}

@@ -1,0 +1,190 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"kici/internal/agent/sandbox"
+)
+
+// stderrWait is how long the end of stderr is awaited after the runner's end.
+const stderrWait = 500 * time.Millisecond
+
+// Options say how to start a runner.
+type Options struct {
+	Dir     string   // working directory; the job's own is in its request
+	Env     []string // the whole environment: nothing is inherited
+	Command []string // default: this executable with the argument "__runner"
+}
+
+// Process is the agent's handle of one job's runner. The owner reads Messages until it is closed, and calls Kill in the
+// end in any case: what the job left running is ended by nothing else.
+type Process struct {
+	group    *sandbox.Group
+	cmd      *exec.Cmd
+	messages chan Message
+	killed   chan struct{} // closed by the first Kill: messages that nobody takes are dropped from then on
+	killOnce sync.Once
+	stopCtx  func() bool
+	readers  sync.WaitGroup
+
+	sendMu sync.Mutex
+	stdin  *os.File
+
+	stderr    tail
+	stderrEnd chan struct{} // closed at the end of stderr
+}
+
+// Exit is how a runner ended.
+type Exit struct {
+	Code   int      // -1 when a signal ended it
+	Signal string   // "killed", "terminated", …; "" when it exited by itself
+	Stderr []string // its last 20 lines
+}
+
+// Start starts a runner in a process group of its own; it dies with this process. It waits for its execute message and
+// may be started before its workspace exists. The end of ctx kills it and all it started.
+func Start(ctx context.Context, o Options) (*Process, error) {
+	command := o.Command
+	if len(command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("start runner: %w", err)
+		}
+		command = []string{self, "__runner"}
+	}
+	p := &Process{messages: make(chan Message), killed: make(chan struct{}), stderrEnd: make(chan struct{})}
+	p.cmd = exec.Command(command[0], command[1:]...)
+	p.cmd.Dir = o.Dir
+	p.cmd.Env = append([]string{}, o.Env...)
+	stdout, stderr, err := p.start()
+	if err != nil {
+		return nil, fmt.Errorf("start runner: %w", err)
+	}
+	p.readers.Go(func() { p.readMessages(stdout) })
+	p.readers.Go(func() { p.readStderr(stderr) })
+	made := make(chan struct{})
+	p.stopCtx = context.AfterFunc(ctx, func() {
+		<-made
+		_ = p.Kill()
+	})
+	close(made)
+	return p, nil
+}
+
+// start makes the pipes by hand: those of exec.Cmd are closed when the process ends, read or not.
+func (p *Process) start() (stdout, stderr *os.File, err error) {
+	var ends []*os.File
+	pipe := func() (r, w *os.File) {
+		if err == nil {
+			r, w, err = os.Pipe()
+			ends = append(ends, r, w)
+		}
+		return r, w
+	}
+	inR, inW := pipe()
+	outR, outW := pipe()
+	errR, errW := pipe()
+	if err == nil {
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
+		p.group, err = sandbox.Start(p.cmd)
+	}
+	if err != nil {
+		for _, f := range ends {
+			f.Close()
+		}
+		return nil, nil, err
+	}
+	inR.Close()
+	outW.Close()
+	errW.Close()
+	p.stdin = inW
+	return outR, errR, nil
+}
+
+// Messages gives what the runner says. The channel holds nothing: while nobody takes a message the pipe is not read,
+// and a runner that writes much waits. It is closed at the end of the runner's output.
+func (p *Process) Messages() <-chan Message { return p.messages }
+
+func (p *Process) readMessages(stdout *os.File) {
+	defer stdout.Close()
+	defer close(p.messages)
+	readLines(stdout, maxLine, false, func(line []byte) bool {
+		m, ok := parseMessage(line)
+		if !ok {
+			return true
+		}
+		select {
+		case p.messages <- m:
+			return true
+		case <-p.killed:
+			return false
+		}
+	})
+}
+
+func (p *Process) readStderr(stderr *os.File) {
+	defer stderr.Close()
+	defer close(p.stderrEnd)
+	readLines(stderr, stderrLine, true, func(line []byte) bool {
+		p.stderr.add(string(line))
+		return true
+	})
+}
+
+// Send writes one message to the runner. It fails when the runner has gone.
+func (p *Process) Send(m any) error {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode message to runner: %w", err)
+	}
+	p.sendMu.Lock()
+	defer p.sendMu.Unlock()
+	if _, err := p.stdin.Write(append(raw, '\n')); err != nil {
+		return fmt.Errorf("send to runner: %w", err)
+	}
+	return nil
+}
+
+// Wait waits for the end of the runner itself. Processes that it left behind may still run, see Kill.
+func (p *Process) Wait() Exit {
+	_ = p.group.Wait() // the state below says more than the error
+	e := Exit{Code: p.cmd.ProcessState.ExitCode()}
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		e.Signal = status.Signal().String()
+	}
+	// What the runner left behind may hold its stderr open, so its end is not waited for without bound.
+	select {
+	case <-p.stderrEnd:
+	case <-time.After(stderrWait):
+	}
+	e.Stderr = p.stderr.all()
+	return e
+}
+
+// Terminate asks the runner to end its job as Abort does. It is for a runner that no longer reads its messages.
+func (p *Process) Terminate() error {
+	return p.group.Signal(syscall.SIGTERM)
+}
+
+// Kill ends the runner and everything it started, and returns when nothing of it is left. Messages not yet taken may be
+// lost. It may be called again, also after the runner has ended by itself.
+func (p *Process) Kill() error {
+	var err error
+	p.killOnce.Do(func() {
+		p.stopCtx()
+		close(p.killed)
+	})
+	if err = p.group.Kill(); err != nil {
+		return fmt.Errorf("kill runner: %w", err)
+	}
+	p.stdin.Close()
+	p.readers.Wait() // every writer of the pipes is gone
+	return nil
+}

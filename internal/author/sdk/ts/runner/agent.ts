@@ -1,0 +1,122 @@
+// Talking with the agent: questions that it answers, and its orders.
+
+import { host } from './host';
+
+/** How long each kind of question may take, in milliseconds. */
+const limits: Record<string, number> = {
+  'event.emit': 5_000,
+  'agent.api.request': 15_000,
+  'cache.request': 30_000,
+  'provenance.request': 30_000,
+  'approval.request': 7 * 24 * 3600 * 1000,
+};
+
+export class AgentTimeoutError extends Error {
+  constructor(readonly requestId: string, what: string) {
+    super(`${what}: the agent gave no answer in time`);
+    this.name = 'AgentTimeoutError';
+  }
+}
+
+/** The agent, as one job sees it. */
+export class Agent {
+  private readonly waiting = new Map<string, (answer: any) => void>();
+  private readonly acks: any[] = [];
+  private ackWaiter?: (ack: any) => void;
+  private count = 0;
+
+  constructor(private readonly nonce: string, private readonly onAbort: (force: boolean) => void) {}
+
+  /** Reads the agent's messages until the job ends; it is not to be awaited. */
+  async listen(): Promise<void> {
+    for (;;) {
+      let message: any;
+      try {
+        message = await host.receive();
+      } catch {
+        return; // the host ends
+      }
+      if (message.type === 'abort') this.onAbort(message.force === true);
+      else if (message.type === 'concurrency.ack') this.acknowledge(message);
+      else {
+        this.waiting.get(message.requestId)?.(message);
+        this.waiting.delete(message.requestId);
+      }
+    }
+  }
+
+  private acknowledge(ack: any): void {
+    if (this.ackWaiter) {
+      this.ackWaiter(ack);
+      this.ackWaiter = undefined;
+    } else this.acks.push(ack);
+  }
+
+  /** The next answer to the report of a concurrency group; undefined when none comes in time. */
+  async nextAck(ms: number): Promise<any> {
+    if (this.acks.length) return this.acks.shift();
+    const id = `ack-${++this.count}`;
+    const answer = new Promise<any>((resolve) => { this.ackWaiter = resolve; });
+    const late = host.call('sleep', { id, ms }).then(() => undefined);
+    try {
+      return await Promise.race([answer, late]);
+    } finally {
+      this.ackWaiter = undefined;
+      void host.call('wake', { id });
+    }
+  }
+
+  /** Asks and waits for the answer. Throws AgentTimeoutError, or an Error with what the agent says went wrong. */
+  async ask(type: string, fields: object, what: string): Promise<any> {
+    const requestId = `${this.nonce}-${++this.count}`;
+    const timer = `ask-${requestId}`;
+    const answer = new Promise<any>((resolve) => { this.waiting.set(requestId, resolve); });
+    host.emit({ type, requestId, ...fields });
+    const late = host.call('sleep', { id: timer, ms: limits[type] }).then(() => undefined);
+    const reply = await Promise.race([answer, late]);
+    void host.call('wake', { id: timer });
+    this.waiting.delete(requestId);
+    if (reply === undefined) throw new AgentTimeoutError(requestId, what);
+    if (reply.error) throw new Error(`${what}: ${reply.error}`);
+    return reply;
+  }
+
+  async api(method: string, params: object = {}): Promise<any> {
+    return (await this.ask('agent.api.request', { method, params }, method)).result;
+  }
+
+  /** `ctx.emit`: the receipt says under which id the event was stored, or which request got no answer. */
+  async emitEvent(name: string, payload: unknown = {}, options?: { target?: { repos?: string[] } }): Promise<{ deliveryId: string }> {
+    try {
+      const { deliveryId } = await this.ask('event.emit', { eventName: name, payload, ...(options?.target && { target: options.target }) }, `emit ${name}`);
+      return { deliveryId };
+    } catch (e) {
+      if (e instanceof AgentTimeoutError) return { deliveryId: `timeout-${e.requestId}` };
+      throw e;
+    }
+  }
+}
+
+/** `ctx.kici`. Tokens are masked before the step gets them. */
+export function kiciApi(agent: Agent, jobId: string): any {
+  return {
+    infrastructure: { list: () => agent.api('infrastructure.list') },
+    inventory: {
+      query: (selector: object = {}) => agent.api('inventory.query', selector),
+      get: (agentId: string) => agent.api('inventory.get', { agentId }),
+    },
+    oidc: {
+      token: async (options: { audience: string }) => {
+        const result = await agent.api('oidc.token.request', { jobId, audience: options?.audience });
+        const token = typeof result === 'string' ? result : result?.token;
+        if (typeof token === 'string') host.emit({ type: 'kici.mask', values: [token] });
+        return result;
+      },
+    },
+    host: { requestReboot: async (options: object = {}) => void (await agent.api('host.requestReboot', options)) },
+    bootstrap: {
+      ensureInitRunner: (targetAgentId: string) => agent.api('kici.ensureInitRunner', { targetAgentId }),
+      preBootSend: async (targetAgentId: string, options: object) => void (await agent.api('kici.preBootSend', { targetAgentId, ...options })),
+    },
+  };
+}

@@ -1,0 +1,39 @@
+// The workflow's concurrency group: its name is the author's function of the event, its slot the orchestrator's to give.
+
+import { host, jobLog, log } from './host';
+import type { Job } from './job';
+import { attempt, describeError } from './outcome';
+import { controller } from './signal';
+
+const evaluationMs = 30_000;
+const answerMs = 30_000;
+const waitMs = 3_600_000;
+
+/** Takes the workflow's slot. Throws with the job's error when it is not to run. */
+export async function takeSlot(job: Job): Promise<void> {
+  const group = job.workflow.concurrency?.group;
+  if (!job.request.hasConcurrencyGroup || group === undefined) return;
+  const name = await groupName(job, group);
+  log(jobLog, `[kici] Concurrency group: ${name}`);
+  host.emit({ type: 'concurrency.report', group: name });
+  let ack = await job.agent.nextAck(answerMs);
+  if (ack?.action === 'wait') {
+    log(jobLog, `[kici] Waiting for the concurrency group${ack.reason ? `: ${ack.reason}` : ''}`);
+    ack = await job.agent.nextAck(job.request.concurrencyWaitTimeoutMs || waitMs);
+    if (ack?.action === 'wait') throw new Error('Concurrency: unexpected second wait ack');
+  }
+  if (ack?.action === 'proceed') return;
+  throw new Error(`Cancelled by concurrency policy: ${ack?.reason ?? 'no answer in time'}`);
+}
+
+async function groupName(job: Job, group: unknown): Promise<string> {
+  if (typeof group === 'string') return group;
+  const ms = job.request.concurrencyEvaluationTimeoutMs || evaluationMs;
+  const own = controller(job.all.signal);
+  const outcome = await attempt(() => (group as any)({ branch: job.request.branch, event: job.event }), own, job.scope(jobLog), ms, 'timed out');
+  if ('value' in outcome && typeof outcome.value === 'string') return outcome.value;
+  const why = 'error' in outcome ? describeError(outcome.error).message
+    : 'value' in outcome ? `the function gave ${typeof outcome.value}, not text`
+    : 'expired' in outcome ? `timed out after ${ms}ms` : 'aborted';
+  throw new Error(`Concurrency group evaluation failed: ${why}`);
+}

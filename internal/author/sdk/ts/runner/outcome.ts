@@ -1,0 +1,50 @@
+// Waiting for the author's functions: their end, the end of their time, or the end of the job, whichever comes first.
+
+import { host } from './host';
+import type { ShellScope } from './shell';
+import { AbortError, type Controller } from './signal';
+
+export type Outcome = { value: unknown } | { error: any } | { expired: true } | { aborted: true };
+
+/** How long a function may still run after its signal was aborted, before it is left to itself. */
+const abortGraceMs = 1000;
+/** How long the end of killed commands is awaited; the host kills them by force well before. */
+const killGraceMs = 5000;
+
+let timers = 0;
+
+/** Runs `fn` and gives its outcome. Without end in time its signal is aborted and its commands are killed first. */
+export async function attempt(fn: () => unknown, own: Controller, scope: ShellScope, ms: number, late: string): Promise<Outcome> {
+  const timer = `attempt-${++timers}`;
+  let onAbort!: () => void;
+  const aborted = new Promise<Outcome>((resolve) => { onAbort = () => resolve({ aborted: true }); });
+  own.signal.addEventListener('abort', onAbort);
+  const ran: Promise<Outcome> = new Promise((resolve) => resolve(fn())).then((value) => ({ value }), (error) => ({ error }));
+  const expired = host.call('sleep', { id: timer, ms }).then((passed): Outcome | Promise<Outcome> => (passed ? { expired: true } : new Promise(() => {})));
+  const first = own.signal.aborted ? { aborted: true as const } : await Promise.race([ran, aborted, expired]);
+  own.signal.removeEventListener('abort', onAbort);
+  void host.call('wake', { id: timer });
+  if ('expired' in first) own.abort(new AbortError(late));
+  if ('expired' in first || 'aborted' in first) {
+    await within(abortGraceMs, ran);
+    await within(killGraceMs, Promise.all(scope.running));
+  }
+  return first;
+}
+
+/** Waits for the promise, but no longer than that. */
+async function within(ms: number, promise: Promise<unknown>): Promise<void> {
+  const id = `wait-${++timers}`;
+  await Promise.race([promise, host.call('sleep', { id, ms })]);
+  void host.call('wake', { id });
+}
+
+/** An error as the agent's messages have it. */
+export function describeError(e: any): { message: string; exitCode?: number; signal?: string } {
+  const message = e instanceof Error || (e !== null && typeof e === 'object' && typeof e.message === 'string') ? String(e.message) : String(e);
+  return {
+    message: message || (e?.name ?? 'unknown error'),
+    ...(typeof e?.exitCode === 'number' && { exitCode: e.exitCode }),
+    ...(typeof e?.signal === 'string' && { signal: e.signal }),
+  };
+}

@@ -1,0 +1,75 @@
+// What the embedded engine lacks and workflows may use. It is loaded before the author's module. On node nothing is
+// replaced.
+
+import { currentStep, host, log } from './host';
+
+const g = globalThis as any;
+
+// show gives a value as a person reads it: text as it is, errors with their name, the rest as JSON.
+function show(value: any): string {
+  if (typeof value === 'string') return value;
+  if (value instanceof Error) return `${value.name}: ${value.message}`;
+  if (value === null || typeof value !== 'object') return typeof value === 'bigint' ? `${value}n` : String(value);
+  try {
+    const seen = new Set<object>();
+    const text = JSON.stringify(value, (_, v) => {
+      if (typeof v === 'bigint') return `${v}n`;
+      if (v instanceof Map) return { map: [...v] };
+      if (v instanceof Set) return { set: [...v] };
+      if (v === null || typeof v !== 'object') return v;
+      if (seen.has(v)) return '[seen above]';
+      seen.add(v);
+      return v;
+    });
+    return text ?? String(value);
+  } catch {
+    return Object.prototype.toString.call(value);
+  }
+}
+
+function installConsole(): void {
+  const write = (...values: any[]) => log(currentStep(), values.map(show).join(' '));
+  const times = new Map<string, number>();
+  g.console = {
+    log: write, info: write, warn: write, error: write, debug: write, trace: write, dir: (v: any) => write(v),
+    assert: (ok: any, ...values: any[]) => { if (!ok) write('Assertion failed:', ...values); },
+    group: write, groupEnd: () => {}, table: write,
+    time: (label = 'default') => void times.set(label, Date.now()),
+    timeEnd: (label = 'default') => write(`${label}: ${Date.now() - (times.get(label) ?? Date.now())}ms`),
+  };
+}
+
+// Nobody waits for a timer, so nobody would hear of what it throws: it ends the runner, as on node.
+function crash(e: any): void {
+  host.emit({ type: 'kici.crash', rejection: false, text: `Uncaught ${show(e)}`, stack: String(e?.stack ?? '') });
+}
+
+function installTimers(): void {
+  let last = 0;
+  const live = new Set<number>();
+  const wait = async (id: number, ms: number, fn: () => void, again: boolean) => {
+    do {
+      await host.call('sleep', { id: `timer-${id}`, ms: Math.max(again ? 1 : 0, Number(ms) || 0) });
+      if (!live.has(id)) return;
+      if (!again) live.delete(id);
+      try {
+        fn();
+      } catch (e) {
+        crash(e);
+      }
+    } while (again && live.has(id));
+  };
+  const set = (again: boolean) => (fn: any, ms?: number, ...args: any[]) => {
+    const id = ++last;
+    live.add(id);
+    void wait(id, ms ?? 0, () => fn(...args), again);
+    return id;
+  };
+  const clear = (id: any) => {
+    if (live.delete(id)) void host.call('wake', { id: `timer-${id}` });
+  };
+  Object.assign(g, { setTimeout: set(false), setInterval: set(true), clearTimeout: clear, clearInterval: clear });
+}
+
+if (typeof g.console === 'undefined') installConsole();
+if (typeof g.setTimeout === 'undefined') installTimers();
