@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"kici/internal/core/ci"
 	"kici/internal/core/label"
 )
 
@@ -55,15 +56,15 @@ func (d *decoder) text(n *node, field string) string {
 	return clean(n)
 }
 
-// clean is the text without lone surrogates, which no UTF-8 can carry.
+// clean is the text without lone surrogates and NUL, which UTF-8 and the databases refuse.
 func clean(n *node) string {
-	if n.lone {
-		return strings.ToValidUTF8(n.text, "\uFFFD")
+	if n.dirty {
+		return ci.CleanText(n.text)
 	}
 	return n.text
 }
 
-func cleanKey(n *node) string { return strings.ToValidUTF8(n.key, "\uFFFD") }
+func cleanKey(n *node) string { return ci.CleanText(n.key) }
 
 func (d *decoder) truth(n *node, field string) bool {
 	return d.is(n, kindBool, field) && n.truth

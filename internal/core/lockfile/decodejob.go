@@ -269,14 +269,19 @@ func (d *decoder) container(n *node) *Container {
 	return &c
 }
 
+// contextRef also takes any object as the value of a dynamic element: compilers differ in what they write for a function
+// that only an agent can run.
 func (d *decoder) contextRef(n *node, field string) ContextRef {
 	var c ContextRef
+	if m := n.member("dynamic"); m != nil {
+		c.Dynamic = d.truth(m, field+".dynamic")
+	}
 	d.members(n, field, func(key string, m *node) {
-		switch key {
-		case "value":
+		switch {
+		case key != "value":
+		case c.Dynamic && m.kind == kindObject && d.inline(m) == nil:
+		default:
 			c.Value = d.textOrInline(m, field+".value")
-		case "dynamic":
-			c.Dynamic = d.truth(m, field+".dynamic")
 		}
 	})
 	return c

@@ -29,7 +29,7 @@ func (k nodeKind) String() string {
 // the others as written; of a repeated key the first place and the last value count.
 type node struct {
 	kind  nodeKind
-	lone  bool   // text holds a lone surrogate, in three-byte form
+	dirty bool   // text holds a lone surrogate, in three-byte form, or NUL
 	truth bool   // of kindBool
 	key   string // name of this member in its object
 	text  string // of kindText decoded, of kindNumber as written
@@ -109,7 +109,7 @@ func (p *parser) value(key string) (n node, err error) {
 		n.items, err = p.list()
 	case c == '"':
 		n.kind = kindText
-		n.text, n.lone, err = p.quoted()
+		n.text, n.dirty, err = p.quoted()
 	case c == '-' || c >= '0' && c <= '9':
 		n.kind = kindNumber
 		err = p.number()
@@ -276,7 +276,7 @@ func (p *parser) digits() bool {
 }
 
 // quoted reads a text. One without escapes is a part of the document itself.
-func (p *parser) quoted() (text string, lone bool, err error) {
+func (p *parser) quoted() (text string, dirty bool, err error) {
 	p.pos++
 	start := p.pos
 	for p.pos < len(p.src) {
@@ -296,20 +296,20 @@ func (p *parser) quoted() (text string, lone bool, err error) {
 }
 
 // escaped continues quoted at the first backslash.
-func (p *parser) escaped(start int) (text string, lone bool, err error) {
+func (p *parser) escaped(start int) (text string, dirty bool, err error) {
 	b := []byte(p.src[start:p.pos])
 	for p.pos < len(p.src) {
 		switch c := p.src[p.pos]; {
 		case c == '"':
 			p.pos++
-			return string(b), lone, nil
+			return string(b), dirty, nil
 		case c == '\\':
 			p.pos++
 			var one bool
 			if b, one, err = p.escape(b); err != nil {
 				return "", false, err
 			}
-			lone = lone || one
+			dirty = dirty || one
 		case c < 0x20:
 			return "", false, &syntaxError{offset: p.pos, message: fmt.Sprintf("control character %q in a text", c)}
 		default:
@@ -320,7 +320,7 @@ func (p *parser) escaped(start int) (text string, lone bool, err error) {
 	return "", false, p.unexpected("a closing quote")
 }
 
-func (p *parser) escape(b []byte) (out []byte, lone bool, err error) {
+func (p *parser) escape(b []byte) (out []byte, dirty bool, err error) {
 	if p.pos >= len(p.src) {
 		return nil, false, p.unexpected("a closing quote")
 	}
@@ -338,13 +338,13 @@ func (p *parser) escape(b []byte) (out []byte, lone bool, err error) {
 
 // unicode reads uXXXX, and a second escape when the two are a surrogate pair. A lone surrogate is kept in the three-byte
 // form that UTF-8 forbids, so that hashing can write it back as it was.
-func (p *parser) unicode(b []byte) (out []byte, lone bool, err error) {
+func (p *parser) unicode(b []byte) (out []byte, dirty bool, err error) {
 	r, err := p.hex4()
 	if err != nil {
 		return nil, false, err
 	}
 	if !utf16.IsSurrogate(r) {
-		return utf8.AppendRune(b, r), false, nil
+		return utf8.AppendRune(b, r), r == 0, nil
 	}
 	if strings.HasPrefix(p.src[p.pos:], `\u`) {
 		mark := p.pos

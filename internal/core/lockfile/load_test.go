@@ -291,6 +291,13 @@ func TestDecodeJobChecksLikeLoad(t *testing.T) {
 	}
 }
 
+func TestTextsThatDatabasesRefuseAreReplaced(t *testing.T) {
+	j, problems := loadJob(t, `"description":"a\u0000b\ud800c","env":{"\u0000k":"v"}`)
+	if j.Description != "a\uFFFDb\uFFFDc" || j.Env.Values[0].Key != "\uFFFDk" || len(problems) > 0 {
+		t.Errorf("job %+v, problems %q", j, problems)
+	}
+}
+
 // bigDocument is a document of about the given size with ordinary content.
 func bigDocument(size int) []byte {
 	var b bytes.Buffer
