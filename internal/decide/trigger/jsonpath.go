@@ -1,0 +1,334 @@
+package trigger
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+)
+
+// Bounds of JSON paths. The document is a stranger's and may nest deeply, where a path with several .. visits a power of
+// its size; past maxVisits the path is an error.
+const (
+	maxPath   = 4096
+	maxVisits = 1_000_000
+)
+
+var errPathBudget = errors.New("path visits too much of the payload")
+
+// path is a parsed JSON path of the jsonpath-plus dialect: the leading $ is optional, names need no quotes anywhere,
+// filters compare as JavaScript does.
+type path []segment
+
+// segment selects among the children of a node, or with deep among those of it and all it contains.
+type segment struct {
+	deep      bool
+	selectors []selector
+}
+
+// selector gives the selected children of a node one by one, until visit tells it to stop.
+type selector interface {
+	each(node, root any, visit func(any) (stop bool)) (stop bool)
+}
+
+type (
+	nameSelector     string
+	wildcardSelector struct{}
+	sliceSelector    struct{ from, to, step *int }
+	filterSelector   struct{ condition expression }
+)
+
+// paths keeps the paths seen before. It is bounded by number, and the length of each by maxPath.
+var paths, _ = lru.New[string, path](1024)
+
+func parsePath(text string) (path, error) {
+	if p, ok := paths.Get(text); ok {
+		return p, nil
+	}
+	r := pathReader{text: text}
+	p, err := r.path()
+	if err != nil {
+		return nil, fmt.Errorf("read JSON path %q: %w", text, err)
+	}
+	paths.Add(text, p)
+	return p, nil
+}
+
+// search visits what the path selects until visit says stop, and tells whether it did.
+func (p path) search(document any, visit func(any) (stop bool)) (stopped bool, err error) {
+	left := maxVisits
+	var walk func(node any, rest path) bool
+	walk = func(node any, rest path) bool {
+		if left--; left < 0 {
+			return true
+		}
+		if len(rest) == 0 {
+			return visit(node)
+		}
+		onward := func(child any) bool { return walk(child, rest[1:]) }
+		if !rest[0].deep {
+			return rest[0].each(node, document, onward)
+		}
+		return descend(node, func(inner any) bool {
+			if left--; left < 0 {
+				return true
+			}
+			return rest[0].each(inner, document, onward)
+		})
+	}
+	stopped = walk(document, p)
+	if left < 0 {
+		return false, errPathBudget
+	}
+	return stopped, nil
+}
+
+func (s segment) each(node, root any, visit func(any) bool) bool {
+	for _, sel := range s.selectors {
+		if sel.each(node, root, visit) {
+			return true
+		}
+	}
+	return false
+}
+
+// descend visits the node and everything in it.
+func descend(node any, visit func(any) bool) bool {
+	if visit(node) {
+		return true
+	}
+	return wildcardSelector{}.each(node, nil, func(child any) bool { return descend(child, visit) })
+}
+
+// each of a name takes an object's member, or a list's element when the name is its index.
+func (s nameSelector) each(node, _ any, visit func(any) bool) bool {
+	switch node := node.(type) {
+	case map[string]any:
+		if v, ok := node[string(s)]; ok {
+			return visit(v)
+		}
+	case []any:
+		i, err := strconv.Atoi(string(s))
+		if err == nil && i >= 0 && i < len(node) && strconv.Itoa(i) == string(s) {
+			return visit(node[i])
+		}
+	}
+	return false
+}
+
+func (wildcardSelector) each(node, _ any, visit func(any) bool) bool {
+	switch node := node.(type) {
+	case map[string]any:
+		for _, v := range node {
+			if visit(v) {
+				return true
+			}
+		}
+	case []any:
+		for _, v := range node {
+			if visit(v) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s sliceSelector) each(node, _ any, visit func(any) bool) bool {
+	list, ok := node.([]any)
+	if !ok {
+		return false
+	}
+	bound := func(at *int, otherwise int) int {
+		if at == nil {
+			return otherwise
+		}
+		if *at < 0 {
+			return max(0, len(list)+*at)
+		}
+		return min(*at, len(list))
+	}
+	step := 1
+	if s.step != nil {
+		step = max(1, *s.step)
+	}
+	for i := bound(s.from, 0); i < bound(s.to, len(list)); i += step {
+		if visit(list[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s filterSelector) each(node, root any, visit func(any) bool) bool {
+	return wildcardSelector{}.each(node, root, func(child any) bool {
+		return truthy(s.condition.value(child, root)) && visit(child)
+	})
+}
+
+// pathReader parses a path.
+type pathReader struct {
+	text string
+	at   int
+}
+
+func (r *pathReader) next(s string) bool {
+	if strings.HasPrefix(r.text[r.at:], s) {
+		r.at += len(s)
+		return true
+	}
+	return false
+}
+
+func (r *pathReader) path() (path, error) {
+	if r.text == "" || len(r.text) > maxPath {
+		return nil, errors.New("it is empty or too long")
+	}
+	var p path
+	if !r.next("$") && !strings.HasPrefix(r.text, ".") && !strings.HasPrefix(r.text, "[") {
+		s, err := r.name()
+		if err != nil {
+			return nil, err
+		}
+		p = append(p, segment{selectors: s})
+	}
+	for r.at < len(r.text) {
+		s, err := r.segment()
+		if err != nil {
+			return nil, err
+		}
+		p = append(p, s)
+	}
+	return p, nil
+}
+
+func (r *pathReader) segment() (segment, error) {
+	deep := r.next("..")
+	var s []selector
+	var err error
+	switch {
+	case r.next("["):
+		s, err = r.bracket()
+	case deep, r.next("."):
+		s, err = r.name()
+	default:
+		err = fmt.Errorf("a name must follow a dot at %q", r.text[r.at:])
+	}
+	return segment{deep: deep, selectors: s}, err
+}
+
+// name reads a name without quotes, or a star, after a dot.
+func (r *pathReader) name() ([]selector, error) {
+	end := strings.IndexAny(r.text[r.at:], ".[")
+	if end < 0 {
+		end = len(r.text) - r.at
+	}
+	text := r.text[r.at : r.at+end]
+	r.at += end
+	switch {
+	case text == "*":
+		return []selector{wildcardSelector{}}, nil
+	case text == "":
+		return nil, errors.New("a name is missing")
+	case strings.ContainsAny(text, "^~`@()?,'\" \t\n"):
+		return nil, fmt.Errorf("%q is not supported", text)
+	}
+	return []selector{nameSelector(text)}, nil
+}
+
+// bracket reads what stands in brackets: a filter, or a list of names, indices, slices and stars.
+func (r *pathReader) bracket() ([]selector, error) {
+	if r.next("?(") {
+		x := expressionReader{text: r.text, at: r.at}
+		condition, err := x.whole()
+		if err != nil {
+			return nil, err
+		}
+		if r.at = x.at; !r.next("]") {
+			return nil, errors.New("a filter is not closed")
+		}
+		return []selector{filterSelector{condition}}, nil
+	}
+	var all []selector
+	for {
+		s, err := r.element()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+		if r.next("]") {
+			return all, nil
+		}
+		if !r.next(",") {
+			return nil, errors.New("a bracket is not closed")
+		}
+	}
+}
+
+func (r *pathReader) element() (selector, error) {
+	r.skipSpace()
+	defer r.skipSpace()
+	if r.at < len(r.text) && (r.text[r.at] == '\'' || r.text[r.at] == '"') {
+		text, end, err := quoted(r.text, r.at)
+		r.at = end
+		return nameSelector(text), err
+	}
+	end := strings.IndexAny(r.text[r.at:], ",]")
+	if end < 0 {
+		return nil, errors.New("a bracket is not closed")
+	}
+	text := strings.TrimSpace(r.text[r.at : r.at+end])
+	r.at += end
+	switch {
+	case text == "*":
+		return wildcardSelector{}, nil
+	case text == "" || strings.ContainsAny(text, "()?@^~`[\"'"):
+		return nil, fmt.Errorf("[%s] is not supported", text)
+	case strings.Contains(text, ":"):
+		return slice(text)
+	}
+	return nameSelector(text), nil
+}
+
+func (r *pathReader) skipSpace() {
+	for r.at < len(r.text) && r.text[r.at] == ' ' {
+		r.at++
+	}
+}
+
+func slice(text string) (selector, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) > 3 {
+		return nil, fmt.Errorf("[%s] is no slice", text)
+	}
+	var s sliceSelector
+	for i, to := range []**int{&s.from, &s.to, &s.step}[:len(parts)] {
+		if part := strings.TrimSpace(parts[i]); part != "" {
+			n, err := strconv.Atoi(part)
+			if err != nil {
+				return nil, fmt.Errorf("[%s] is no slice", text)
+			}
+			*to = &n
+		}
+	}
+	return s, nil
+}
+
+// quoted reads a text in single or double quotes and gives the place after it. A backslash makes the next character stand
+// for itself.
+func quoted(s string, at int) (text string, end int, err error) {
+	quote := s[at]
+	var b strings.Builder
+	for i := at + 1; i < len(s); i++ {
+		switch {
+		case s[i] == quote:
+			return b.String(), i + 1, nil
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return "", len(s), errors.New("a quoted text is not closed")
+}
