@@ -38,9 +38,10 @@ type child struct {
 	guard   *guard
 	dirs    privateDirs
 
-	mu    sync.Mutex
-	smap  *bundle.Map
-	timer map[string]context.CancelFunc // sleeping timers of the script, by its id
+	mu       sync.Mutex
+	smap     *bundle.Map                   // of the bundle; nil until it is made
+	sleeping map[string]context.CancelFunc // timers of the script, by its id
+	woken    map[string]bool               // timers whose wake came before their sleep
 }
 
 // crash is an error of the author's that no step could catch.
@@ -61,10 +62,11 @@ func Main(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	c := &child{
-		stderr:  stderr,
-		inbound: make(chan Message, maxInbound),
-		end:     end,
-		timer:   map[string]context.CancelFunc{},
+		stderr:   stderr,
+		inbound:  make(chan Message, maxInbound),
+		end:      end,
+		sleeping: map[string]context.CancelFunc{},
+		woken:    map[string]bool{},
 	}
 	c.out = newOutgoing(stdout, func(err error) { end(fmt.Errorf("%w: %w", errAgentGone, err)) })
 	c.shells = newShells(c.out)

@@ -131,14 +131,28 @@ type sleepSpec struct {
 	Ms float64 `json:"ms"`
 }
 
+// maxWoken bounds the wakes that came before their sleep; more can only be leftovers of sleeps that had just ended.
+const maxWoken = 1000
+
 // sleep waits that long, or until the script wakes it; it says whether the time passed.
 func (c *child) sleep(ctx context.Context, s sleepSpec) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.mu.Lock()
-	c.timer[s.ID] = cancel
+	woken := c.woken[s.ID]
+	delete(c.woken, s.ID)
+	if !woken {
+		c.sleeping[s.ID] = cancel
+	}
 	c.mu.Unlock()
-	defer c.wake(s.ID)
+	if woken {
+		return false
+	}
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.sleeping, s.ID)
+	}()
 	t := time.NewTimer(time.Duration(s.Ms * float64(time.Millisecond)))
 	defer t.Stop()
 	select {
@@ -149,11 +163,16 @@ func (c *child) sleep(ctx context.Context, s sleepSpec) bool {
 	}
 }
 
+// wake ends a sleep. Calls of the script run side by side, so it may come before the sleep that it is meant for.
 func (c *child) wake(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cancel := c.timer[id]; cancel != nil {
+	if cancel := c.sleeping[id]; cancel != nil {
 		cancel()
-		delete(c.timer, id)
+		return
 	}
+	if len(c.woken) >= maxWoken {
+		clear(c.woken)
+	}
+	c.woken[id] = true
 }

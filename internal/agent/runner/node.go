@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/evanw/esbuild/pkg/api"
 
@@ -32,9 +33,10 @@ const (
 type nodeHost struct {
 	c       *child
 	cmd     *exec.Cmd
-	in      *os.File // to node
-	out     *os.File // from node
-	ctx     context.Context
+	in      *os.File        // to node
+	out     *os.File        // from node
+	ctx     context.Context // of the calls; it ends with node
+	cancel  context.CancelCauseFunc
 	calls   sync.WaitGroup
 	about   func(version string) boot
 	request json.RawMessage
@@ -59,7 +61,7 @@ func (c *child) runNode(ctx context.Context, built bundle.Result, request json.R
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	h := &nodeHost{c: c, ctx: ctx, request: request}
+	h := &nodeHost{c: c, ctx: ctx, cancel: cancel, request: request}
 	nonce := rand.Text()
 	h.about = func(version string) boot { return newBoot(version, built.NeedsNode, job, nonce) }
 	h.cmd = exec.Command(node, filepath.Join(dir, adapterName), filepath.Join(dir, scriptName))
@@ -120,8 +122,14 @@ func (h *nodeHost) run() error {
 	})
 	stop := context.AfterFunc(h.ctx, func() { _ = h.c.shells.signal(signalSpec{ID: "node", Signal: "SIGKILL"}) })
 	defer stop()
+	// Something that node left behind may hold its end of the pipe open.
+	go func() {
+		<-ended
+		time.AfterFunc(lingering, func() { out.Close() })
+	}()
 	h.serve()
 	<-ended
+	h.cancel(nil)
 	h.calls.Wait()
 	return h.result(&last)
 }
@@ -134,8 +142,6 @@ func (h *nodeHost) print(line []byte) bool {
 
 // serve acts on node's messages until it closes its end.
 func (h *nodeHost) serve() {
-	forward, stop := context.WithCancel(h.ctx)
-	defer stop()
 	readLines(h.out, maxLine, false, func(line []byte) bool {
 		m, ok := parseMessage(line)
 		if !ok {
@@ -143,7 +149,7 @@ func (h *nodeHost) serve() {
 		}
 		switch m.Type {
 		case "kici.node":
-			h.begin(m, forward)
+			h.begin(m)
 		case "kici.call":
 			h.calls.Go(func() { h.answer(m) })
 		case "kici.loadFailed":
@@ -168,7 +174,7 @@ func (h *nodeHost) serve() {
 
 // begin answers node's first message with the job, or ends a node that is too old. From then on it gets the agent's
 // messages.
-func (h *nodeHost) begin(m Message, forward context.Context) {
+func (h *nodeHost) begin(m Message) {
 	var v struct{ Version string }
 	_ = m.Decode(&v) // an empty version is refused below
 	major, _, _ := strings.Cut(strings.TrimPrefix(v.Version, "v"), ".")
@@ -181,7 +187,7 @@ func (h *nodeHost) begin(m Message, forward context.Context) {
 	h.write(map[string]any{"type": "kici.start", "request": h.request, "boot": h.about(v.Version)})
 	h.calls.Go(func() {
 		for {
-			raw, err := h.c.receive(forward)
+			raw, err := h.c.receive(h.ctx)
 			if err != nil {
 				return
 			}

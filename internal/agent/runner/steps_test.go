@@ -35,3 +35,213 @@ export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', steps: [
 		}
 	})
 }
+
+func TestOutputsMustFitTheirSchemasAndJSON(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `import { z } from 'zod';
+`+workflow(`
+  step('good', { outputs: { n: z.number() }, run: async () => ({ n: 1 }) }),
+  step('wrong', { continueOnError: true, outputs: { n: z.number() }, run: async () => ({ n: 'seven' }) }),
+  step('cycle', { continueOnError: true, run: async () => { const a = {}; a.a = a; return a; } }),
+  step('none', async () => null)`), nil).failed("Step 'wrong' failed")
+		equalJSON(t, j.Complete.Outputs, `{"good":{"n":1}}`)
+		if got := j.results(); got != "0:good:success 1:wrong:failed 2:cycle:failed 3:none:success" {
+			t.Error(got)
+		}
+		if e := j.step("wrong").Error.Message; !strings.Contains(e, "output 'n'") {
+			t.Error(e)
+		}
+		if e := j.step("cycle").Error.Message; !strings.Contains(e, "Step 'cycle' returned what JSON cannot hold") {
+			t.Error(e)
+		}
+	})
+}
+
+func TestContextShowsWhatTheDispatchSays(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`step('see', async (ctx) => ({
+  matrix: ctx.matrix, fanout: ctx.fanout, inputs: ctx.dispatchInputs, needs: ctx.needs, payload: ctx.rawPayload, workflow: ctx.workflow,
+  job: ctx.job, env: ctx.env.GREETING, environment: ctx.environment, provider: ctx.provider, isTestRun: ctx.isTestRun,
+  plain: ctx.jobOutputs('build'), byMatrix: ctx.jobOutputs({ name: 'test' }).byMatrix['22'].s.v, host: 'host' in ctx, aborted: ctx.signal.aborted }))`), map[string]any{
+			"matrixValues": map[string]any{"value": "20"}, "fanoutIndex": 0, "fanoutTotal": 2,
+			"dispatchInputs": map[string]any{"level": 3}, "environment": "prod", "provider": "github",
+			"jobNeeds": []any{"build", map[string]any{"name": "test", "runOn": []string{"success"}}},
+			"upstreamJobOutputs": map[string]any{
+				"build": map[string]any{"s": map[string]any{"v": 1}},
+				"test":  map[string]any{"byMatrix": map[string]any{"22": map[string]any{"s": map[string]any{"v": "x"}}}, "merged": map[string]any{}},
+			},
+			"upstreamJobStatuses": map[string]any{"build": "success", "test (22)": "success", "test (20)": "failed"},
+		}).succeeded()
+		equalJSON(t, j.Complete.Outputs["see"], `{"matrix":{"value":"20"},"fanout":{"index":0,"total":2,"first":true,"last":false},"inputs":{"level":3},
+			"needs":{"build":{"result":{"s":{"v":1}},"status":"success"},"test":[{"name":"test (20)","result":{},"status":"failed"},{"name":"test (22)","result":{"s":{"v":"x"}},"status":"success"}]},
+			"payload":{"n":1},"workflow":{"name":"ci"},"job":{"name":"unit","runsOn":"linux"},"env":"hello","environment":"prod","provider":"github","isTestRun":false,
+			"plain":{"s":{"v":1}},"byMatrix":"x","host":false,"aborted":false}`)
+	})
+}
+
+func TestFailingStepEndsTheJob(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `import { workflow, job, step } from '@kici-dev/sdk';
+function deep() {
+  throw new Error('deliberate');
+}
+export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', steps: [
+  step('breaks', async () => deep()), step('never', async () => {})] })] });`, nil).failed("Step 'breaks' failed")
+		if got := j.results(); got != "0:breaks:failed" {
+			t.Error(got)
+		}
+		if e := j.step("breaks").Error; e.Message != "deliberate" || e.ExitCode != nil {
+			t.Errorf("%+v", e)
+		}
+		if !strings.Contains(j.log(0), "Step 'breaks' failed: deliberate\n    at .kici/workflows/ci.ts:3:") {
+			t.Errorf("the log does not say where: %q", j.log(0))
+		}
+	})
+}
+
+func TestRules(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`
+  step('left-out', { rules: [rule('on main', ({ event }) => event.type === 'pull_request')], run: async () => {} }),
+  step('skip', { rules: [skip('draft', () => true)], run: async () => {} }),
+  step('throws', { rules: [rule('broken', () => { throw new Error('oops') })], run: async () => {} }),
+  step('runs', { rules: [rule('files', ({ changedFiles, env, dispatchInputs }) => changedFiles.length === 1 && env.GREETING === 'hello' && !!dispatchInputs),
+    rule('shell', async ({ $ }) => (await $`+"`echo yes`.text()"+`).trim() === 'yes')], run: async () => ({ ok: true }) })`),
+			map[string]any{"event": map[string]any{"type": "push", "changedFiles": []string{"a.txt"}}}).succeeded()
+		if got := j.results(); got != "0:left-out:skipped 1:skip:skipped 2:throws:skipped 3:runs:success" {
+			t.Error(got)
+		}
+		if got := j.log(0); got != "[kici] Step 'left-out' skipped: rule 'on main' did not pass" {
+			t.Error(got)
+		}
+		if got := j.log(2); got != "[kici] Step 'throws' skipped: rule 'broken' did not pass (oops)" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestJobRuleSkipsEverything(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `import { workflow, job, step, rule } from '@kici-dev/sdk';
+export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', rules: [rule('never', () => false)], onSuccess: () => { throw 1 },
+  steps: [step('a', async () => {}), step('b', async () => {})] })] });`, nil).succeeded()
+		if got := j.results(); got != "0:a:skipped 1:b:skipped" || len(j.Steps) != 0 {
+			t.Error(got, j.Order)
+		}
+	})
+}
+
+func TestRetryShowsEachAttempt(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `let n = 0;
+`+workflow(`
+  step('flaky', { retry: { maxAttempts: 3, delayMs: 1 }, run: async () => { if (++n < 3) throw new Error('no ' + n); return { n }; } }),
+  step('hopeless', { continueOnError: true, retry: { maxAttempts: 2, delayMs: 1, backoff: 'fixed' }, run: async () => { throw new Error('never'); } }),
+  step('not-that', { continueOnError: true, retry: { maxAttempts: 5, delayMs: 1, retryIf: (e) => e.message !== 'fatal' }, run: async () => { throw new Error('fatal'); } })`), nil).failed("")
+		if got := strings.Join(j.Order, ","); got != "start flaky,failed flaky,start flaky,failed flaky,start flaky,success flaky,"+
+			"start hopeless,failed hopeless,start hopeless,failed hopeless,start not-that,failed not-that" {
+			t.Error(got)
+		}
+		if got := j.log(0); got != "[kici] Step 'flaky' attempt 1/3 failed: no 1; retrying in 1ms\n[kici] Step 'flaky' attempt 2/3 failed: no 2; retrying in 2ms" {
+			t.Error(got)
+		}
+		if got := j.results(); got != "0:flaky:success 1:hopeless:failed 2:not-that:failed" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestContinueOnErrorStillFailsTheJob(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`step('soft', { continueOnError: true, run: async () => { throw new Error('soft') } }), step('next', async () => {})`), nil).failed("Step 'soft' failed")
+		if got := j.results(); got != "0:soft:failed 1:next:success" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestVariablesReachLaterSteps(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow("\n"+
+			"step('set', async (ctx) => { ctx.setEnv('FROM_STEP', 'x y'); ctx.addPath('/added'); ctx.setEnv('TOKEN', 'mine');\n"+
+			"  await ctx.$`echo now [\\${FROM_STEP-unset}]`.nothrow(); return { seen: ctx.env.FROM_STEP }; }),\n"+
+			"step('files', async ({ $ }) => { await $`printf 'A=1\\nB = x=y\\n\\n=bad\\nC\\nTOKEN=stolen\\n' >> $KICI_ENV; printf '/a\\n/b\\n' >> $KICI_PATH`; }),\n"+
+			"step('failing', { continueOnError: true, run: async ({ $ }) => { await $`echo D=4 >> $KICI_ENV; exit 3`; } }),\n"+
+			"step('see', async ({ $, env }) => ({ a: env.A, b: env.B, c: 'C' in env, d: env.D, token: env.TOKEN ?? null, path: env.PATH.slice(0, 13),\n"+
+			"  shell: (await $`echo $A,$B,$D,$FROM_STEP,$PATH`.text()).trim().slice(0, 24), mark: (await $`env`.quiet().text()).includes('KICI_GROUP') }))"),
+			map[string]any{"secrets": map[string]any{"TOKEN": "real-token"}}).failed("Step 'failing' failed")
+		equalJSON(t, j.Complete.Outputs["set"], `{"seen":"x y"}`)
+		got := string(j.Complete.Outputs["see"])
+		for _, want := range []string{`"a":"1"`, `"b":" x=y"`, `"c":false`, `"d":"4"`, `"token":null`, `"path":"/a:/b:/added:"`, `"shell":"1, x=y,4,x y,/a:/b:/adde"`} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s lacks %s", got, want)
+			}
+		}
+		if !strings.Contains(j.log(0), "Cannot override operator secret \"TOKEN\"") || !strings.Contains(j.log(JobLog), "Cannot override operator secret \"TOKEN\"") {
+			t.Errorf("no line about the secret: %v", j.Logs)
+		}
+		if e := j.step("failing").Error; e.ExitCode == nil || *e.ExitCode != 3 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestSecretsAreReadAndMasked(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		const key = "-----BEGIN KEY-----\nline two of it\n-----END KEY-----"
+		j := run(t, host, workflow("\n"+
+			"step('read', async (ctx) => { const v = await ctx.secrets.get('API'); ctx.log.info('value ' + v); console.log(v); await ctx.$`echo shell ${v}; printf %s ${v} | base64; echo ab`;\n"+
+			"  return { list: ctx.secrets.list(), has: ctx.secrets.has('NOPE'), error: await ctx.secrets.get('NOPE').catch((e) => e.name) }; }),\n"+
+			"step('unread', async (ctx) => { await ctx.$`echo line two of it >&2`; }),\n"+
+			"step('mount', async (ctx) => { const m = await ctx.secrets.mountFile({ sources: ['CERT'] }); await ctx.$`stat -c %a ${m.path}; wc -l < ${m.path}; cat ${m.path}`;\n"+
+			"  await ctx.secrets.exposeFile('CERT_PATH', { sources: ['CERT'], name: 'cert.pem' }); await ctx.$`basename $CERT_PATH`; return { path: m.path }; }),\n"+
+			"step('gone', async (ctx) => { const p = ctx.outputsOf('mount').path; await ctx.$`test -e ${p} && echo still there || echo removed; echo \\${CERT_PATH-unset}`; }),\n"+
+			"step('expose', async (ctx) => { await ctx.secrets.expose('API'); await ctx.$`echo exposed \\${API-unset}`; }),\n"+
+			"step('throws', async (ctx) => { throw new Error('failed with ' + await ctx.secrets.get('API')); })"),
+			map[string]any{"secrets": map[string]any{"API": "abc123", "SHORT": "ab"}, "namespacedSecrets": map[string]any{"prod": map[string]any{"CERT": key}}}).failed("")
+		read := j.step("read")
+		equalJSON(t, j.Complete.Outputs["read"], `{"list":["API","CERT","SHORT"],"has":false,"error":"SecretNotFoundError"}`)
+		if strings.Join(read.SecretsAccessed, ",") != "API" {
+			t.Error(read.SecretsAccessed)
+		}
+		if got := j.log(0); got != "[read] value ***\n***\nshell ***\n***\nab" {
+			t.Errorf("%q", got)
+		}
+		if got := j.log(1); got != "***" {
+			t.Errorf("%q", got)
+		}
+		if got := j.log(2); got != "600\n2\n***\n***\n***\ncert.pem" {
+			t.Errorf("%q", got)
+		}
+		if got := j.log(3); got != "removed\nunset" {
+			t.Errorf("%q", got)
+		}
+		if got := j.log(4); got != "exposed ***" {
+			t.Errorf("%q", got)
+		}
+		if e := j.step("throws").Error.Message; e != "failed with ***" {
+			t.Error(e)
+		}
+		for _, r := range j.Complete.StepResults {
+			if strings.Contains(r.Error, "abc123") {
+				t.Errorf("step result shows a secret: %s", r.Error)
+			}
+		}
+		if len(j.Mounts) != 2 || j.Mounts[0].Kind != "mountFile" || j.Mounts[1].EnvVar != "CERT_PATH" || j.Mounts[0].StepIndex != 2 {
+			t.Errorf("%+v", j.Mounts)
+		}
+	})
+}
+
+func TestSecretOutputs(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`step('make', async (ctx) => { ctx.setSecretOutput('PASSWORD', 'made-here'); ctx.log.info('it is made-here'); }),
+  step('many', async (ctx) => { for (let i = 0; i < 20; i++) ctx.setSecretOutput('K' + i, 'v'); })`), nil).failed("Step 'many' failed")
+		if j.Complete.SecretOutputs["PASSWORD"] != "made-here" || len(j.Complete.SecretOutputs) != 20 {
+			t.Errorf("%v", j.Complete.SecretOutputs)
+		}
+		if got := j.log(0); got != "[make] it is ***" {
+			t.Error(got)
+		}
+	})
+}

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 var hosts = []string{"embedded", "node"}
 
 func onBothHosts(t *testing.T, test func(t *testing.T, host string)) {
+	t.Parallel() // a job waits more than it works
 	for _, host := range hosts {
 		t.Run(host, func(t *testing.T) {
 			if host == "node" {

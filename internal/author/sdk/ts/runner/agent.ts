@@ -1,6 +1,6 @@
 // Talking with the agent: questions that it answers, and its orders.
 
-import { host } from './host';
+import { host, timer } from './host';
 
 /** How long each kind of question may take, in milliseconds. */
 const limits: Record<string, number> = {
@@ -55,26 +55,24 @@ export class Agent {
   /** The next answer to the report of a concurrency group; undefined when none comes in time. */
   async nextAck(ms: number): Promise<any> {
     if (this.acks.length) return this.acks.shift();
-    const id = `ack-${++this.count}`;
+    const late = timer(ms);
     const answer = new Promise<any>((resolve) => { this.ackWaiter = resolve; });
-    const late = host.call('sleep', { id, ms }).then(() => undefined);
     try {
-      return await Promise.race([answer, late]);
+      return await Promise.race([answer, late.passed.then(() => undefined)]);
     } finally {
       this.ackWaiter = undefined;
-      void host.call('wake', { id });
+      late.cancel();
     }
   }
 
   /** Asks and waits for the answer. Throws AgentTimeoutError, or an Error with what the agent says went wrong. */
   async ask(type: string, fields: object, what: string): Promise<any> {
     const requestId = `${this.nonce}-${++this.count}`;
-    const timer = `ask-${requestId}`;
     const answer = new Promise<any>((resolve) => { this.waiting.set(requestId, resolve); });
     host.emit({ type, requestId, ...fields });
-    const late = host.call('sleep', { id: timer, ms: limits[type] }).then(() => undefined);
-    const reply = await Promise.race([answer, late]);
-    void host.call('wake', { id: timer });
+    const late = timer(limits[type]);
+    const reply = await Promise.race([answer, late.passed.then(() => undefined)]);
+    late.cancel();
     this.waiting.delete(requestId);
     if (reply === undefined) throw new AgentTimeoutError(requestId, what);
     if (reply.error) throw new Error(`${what}: ${reply.error}`);

@@ -44,9 +44,8 @@ async function runHook(job: Job, run: HookRun): Promise<string | undefined> {
   made.ctx.outcome = outcomeOf(job, run.status);
   host.emit({ type: 'step.start', stepIndex: run.index, stepName: run.type, step_type: `hook:${run.type}`, state: 'running' });
   const begin = Date.now();
-  host.emit({ type: 'kici.guard', stepIndex: run.index, stepName: run.type, ms });
-  const outcome = await attempt(() => within(run.logIndex, async () => fn(made.ctx)), own, made.scope, ms, `Hook ${run.type} timed out after ${ms}ms`);
-  host.emit({ type: 'kici.guard', stepIndex: run.index, stepName: run.type, ms: 0 });
+  const outcome = await attempt(() => within(run.logIndex, async () => fn(made.ctx)), own, made.scope, ms, `Hook ${run.type} timed out after ${ms}ms`,
+    { stepIndex: run.index, stepName: run.type });
   const accessed = made.accessed();
   await made.dispose();
   const error = 'error' in outcome ? describeError(outcome.error)

@@ -10,8 +10,10 @@ export interface Host {
   call(fn: string, argument?: object): Promise<any>;
   /** Runs `fn` so that output without an owner (console, process.stdout) belongs to the step. Node only. */
   within?<T>(step: number, fn: () => Promise<T>): Promise<T>;
-  /** The step that the present code belongs to. Node only. */
+  /** The step that the present code belongs to, where that is known. Node only. */
   currentStep?(): number | undefined;
+  /** Set by this script: where output without an owner goes. */
+  ownerless?(): number;
 }
 
 /** What the host says about itself when the job starts. */
@@ -40,20 +42,19 @@ const active = new Set<number>();
  * not, so there output without an owner goes to the one step at work, or to the job while several are.
  */
 export async function within<T>(step: number, fn: () => Promise<T>): Promise<T> {
-  if (host.within) return host.within(step, fn);
   active.add(step);
   try {
-    return await fn();
+    return await (host.within ? host.within(step, fn) : fn());
   } finally {
     active.delete(step);
   }
 }
 
-/** Where output without an owner goes. */
+host.ownerless = () => (active.size === 1 ? [...active][0] : jobLog);
+
+/** Where output of the present code goes. */
 export function currentStep(): number {
-  const known = host.currentStep?.();
-  if (known !== undefined) return known;
-  return active.size === 1 ? [...active][0] : jobLog;
+  return host.currentStep?.() ?? host.ownerless!();
 }
 
 /** Writes text to a log, line by line. */
@@ -61,17 +62,32 @@ export function log(step: number, text: string): void {
   for (const line of text.split('\n')) host.emit({ type: 'log.line', stepIndex: step, line });
 }
 
-let sleeps = 0;
+/** A span of time: `passed` gives true at its end, false when it was cancelled first. */
+export interface Timer {
+  passed: Promise<boolean>;
+  cancel(): void;
+}
+
+let timers = 0;
+
+export function timer(ms: number): Timer {
+  const id = `timer-${++timers}`;
+  let over = false;
+  const passed: Promise<boolean> = host.call('sleep', { id, ms }).then((whole) => {
+    over = true;
+    return whole === true;
+  });
+  return { passed, cancel: () => { if (!over) void host.call('wake', { id }); } };
+}
 
 /** A pause; gives false when the signal ended it early. */
 export async function sleep(ms: number, signal?: { aborted: boolean; addEventListener: any; removeEventListener: any }): Promise<boolean> {
   if (signal?.aborted) return false;
-  const id = `sleep-${++sleeps}`;
-  const wake = () => void host.call('wake', { id });
-  signal?.addEventListener('abort', wake);
+  const pause = timer(ms);
+  signal?.addEventListener('abort', pause.cancel);
   try {
-    return await host.call('sleep', { id, ms });
+    return await pause.passed;
   } finally {
-    signal?.removeEventListener('abort', wake);
+    signal?.removeEventListener('abort', pause.cancel);
   }
 }

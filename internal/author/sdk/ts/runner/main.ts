@@ -7,7 +7,7 @@ import { restoreCaches, saveCaches } from './cache';
 import { takeSlot } from './concurrency';
 import { ruleContext } from './context';
 import { EndHooks } from './hooks';
-import { host, jobLog, log, within, type Boot } from './host';
+import { host, jobLog, log, timer, within, type Boot, type Timer } from './host';
 import { runInit } from './init';
 import { Job, type Request } from './job';
 import { describeError } from './outcome';
@@ -18,7 +18,7 @@ async function run(request: Request, boot: Boot): Promise<boolean> {
   log(jobLog, boot.why ? `[kici] Running on Node ${boot.host}: ${boot.why}` : '[kici] Running on the embedded JavaScript host');
   const job = new Job(request, boot);
   void job.agent.listen();
-  const timer = request.jobTimeoutMs ? limit(job, request.jobTimeoutMs) : '';
+  const limit = request.jobTimeoutMs ? limitJob(job, request.jobTimeoutMs) : undefined;
   let error: string | undefined;
   try {
     error = await runJob(job);
@@ -26,20 +26,20 @@ async function run(request: Request, boot: Boot): Promise<boolean> {
     error = job.ending === undefined ? describeError(e).message : undefined;
     if (error !== undefined && e instanceof Error) host.emit({ type: 'kici.trace', stepIndex: jobLog, text: `[kici] Job failed: ${error}`, stack: String(e.stack ?? '') });
   }
-  if (timer) void host.call('wake', { id: timer });
+  limit?.cancel();
   if (job.ending === 'timeout') error = `job_timeout: job exceeded its timeout of ${request.jobTimeoutMs}ms`;
   return report(job, error);
 }
 
 /** Ends the job when its time is up. */
-function limit(job: Job, ms: number): string {
-  const id = 'job-timeout';
-  void host.call('sleep', { id, ms }).then((passed) => {
+function limitJob(job: Job, ms: number): Timer {
+  const limit = timer(ms);
+  void limit.passed.then((passed) => {
     if (!passed || job.ending !== undefined) return;
     log(jobLog, `[kici] Job exceeded its timeout of ${ms}ms (job_timeout); aborting.`);
     job.end('timeout');
   });
-  return id;
+  return limit;
 }
 
 /** Gives the job's error, undefined when there is none. */

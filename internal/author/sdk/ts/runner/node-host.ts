@@ -48,14 +48,17 @@ function take(message: any): void {
     emit({ type: 'kici.call', id, fn, arg });
   }),
   within: (step: number, fn: () => Promise<unknown>) => owner.run(step, fn),
-  currentStep: () => owner.getStore() ?? -1,
+  currentStep: () => owner.getStore(),
 };
+
+// Code that nobody started as part of a step (a listener, an emitter) has no owner of its own; the script guesses.
+const stepNow = (): number => owner.getStore() ?? (globalThis as any).__kiciHost.ownerless?.() ?? -1;
 
 // What the author's code prints belongs to the step that prints it.
 const begun = new Map<string, string>();
 const patch = (stream: any, name: string) => {
   stream.write = (chunk: any, encoding?: any, done?: any) => {
-    const step = owner.getStore() ?? -1;
+    const step = stepNow();
     const key = `${name}${step}`;
     const text = (begun.get(key) ?? '') + (typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString('utf8'));
     const lines = text.split('\n');

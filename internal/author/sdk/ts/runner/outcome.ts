@@ -1,6 +1,6 @@
 // Waiting for the author's functions: their end, the end of their time, or the end of the job, whichever comes first.
 
-import { host } from './host';
+import { host, timer } from './host';
 import type { ShellScope } from './shell';
 import { AbortError, type Controller } from './signal';
 
@@ -11,19 +11,25 @@ const abortGraceMs = 1000;
 /** How long the end of killed commands is awaited; the host kills them by force well before. */
 const killGraceMs = 5000;
 
-let timers = 0;
+/** What an attempt is about: the guard of the host ends it when it does not yield. */
+export interface Guarded {
+  stepIndex: number;
+  stepName: string;
+}
 
 /** Runs `fn` and gives its outcome. Without end in time its signal is aborted and its commands are killed first. */
-export async function attempt(fn: () => unknown, own: Controller, scope: ShellScope, ms: number, late: string): Promise<Outcome> {
-  const timer = `attempt-${++timers}`;
+export async function attempt(fn: () => unknown, own: Controller, scope: ShellScope, ms: number, late: string, guarded?: Guarded): Promise<Outcome> {
   let onAbort!: () => void;
   const aborted = new Promise<Outcome>((resolve) => { onAbort = () => resolve({ aborted: true }); });
   own.signal.addEventListener('abort', onAbort);
+  if (guarded) host.emit({ type: 'kici.guard', ...guarded, ms });
   const ran: Promise<Outcome> = new Promise((resolve) => resolve(fn())).then((value) => ({ value }), (error) => ({ error }));
-  const expired = host.call('sleep', { id: timer, ms }).then((passed): Outcome | Promise<Outcome> => (passed ? { expired: true } : new Promise(() => {})));
+  const limit = timer(ms);
+  const expired = limit.passed.then((passed): Outcome | Promise<Outcome> => (passed ? { expired: true } : new Promise(() => {})));
   const first = own.signal.aborted ? { aborted: true as const } : await Promise.race([ran, aborted, expired]);
   own.signal.removeEventListener('abort', onAbort);
-  void host.call('wake', { id: timer });
+  limit.cancel();
+  if (guarded) host.emit({ type: 'kici.guard', ...guarded, ms: 0 });
   if ('expired' in first) own.abort(new AbortError(late));
   if ('expired' in first || 'aborted' in first) {
     await within(abortGraceMs, ran);
@@ -34,9 +40,9 @@ export async function attempt(fn: () => unknown, own: Controller, scope: ShellSc
 
 /** Waits for the promise, but no longer than that. */
 async function within(ms: number, promise: Promise<unknown>): Promise<void> {
-  const id = `wait-${++timers}`;
-  await Promise.race([promise, host.call('sleep', { id, ms })]);
-  void host.call('wake', { id });
+  const limit = timer(ms);
+  await Promise.race([promise, limit.passed]);
+  limit.cancel();
 }
 
 /** An error as the agent's messages have it. */

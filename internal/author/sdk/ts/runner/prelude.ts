@@ -1,7 +1,7 @@
 // What the embedded engine lacks and workflows may use. It is loaded before the author's module. On node nothing is
 // replaced.
 
-import { currentStep, host, log } from './host';
+import { currentStep, host, log, timer, type Timer } from './host';
 
 const g = globalThis as any;
 
@@ -46,10 +46,12 @@ function crash(e: any): void {
 
 function installTimers(): void {
   let last = 0;
-  const live = new Set<number>();
+  const live = new Map<number, Timer>();
   const wait = async (id: number, ms: number, fn: () => void, again: boolean) => {
     do {
-      await host.call('sleep', { id: `timer-${id}`, ms: Math.max(again ? 1 : 0, Number(ms) || 0) });
+      const span = timer(Math.max(again ? 1 : 0, Number(ms) || 0));
+      live.set(id, span);
+      await span.passed;
       if (!live.has(id)) return;
       if (!again) live.delete(id);
       try {
@@ -61,12 +63,13 @@ function installTimers(): void {
   };
   const set = (again: boolean) => (fn: any, ms?: number, ...args: any[]) => {
     const id = ++last;
-    live.add(id);
     void wait(id, ms ?? 0, () => fn(...args), again);
     return id;
   };
   const clear = (id: any) => {
-    if (live.delete(id)) void host.call('wake', { id: `timer-${id}` });
+    const span = live.get(id);
+    live.delete(id);
+    span?.cancel();
   };
   Object.assign(g, { setTimeout: set(false), setInterval: set(true), clearTimeout: clear, clearInterval: clear });
 }

@@ -1,7 +1,7 @@
 // `$`: commands as zx has them. A value in a template never becomes part of the command's text: it is put into a shell
 // variable and the text refers to that, so no value can be read as a command, whatever quotes stand around it.
 
-import { host, log } from './host';
+import { host, log, timer } from './host';
 import { AbortError, type Signal } from './signal';
 
 /** What one `$` is bound to. */
@@ -132,7 +132,7 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
     if (this.killed) throw new AbortError('command not started: it was killed');
     const onAbort = () => void this.kill();
     scope.signal?.addEventListener('abort', onAbort);
-    const timer = options.timeout && options.timeout > 0 ? `limit-${this.id}` : '';
+    const limit = options.timeout && options.timeout > 0 ? timer(options.timeout) : undefined;
     this.started = true;
     const spawn: Promise<Ended> = host.call('spawn', {
       id: this.id, script: this.command.script, cwd: options.cwd ?? scope.cwd, env: merged(scope.env, options.env),
@@ -140,21 +140,18 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
     });
     const settled = spawn.then(() => {}, () => {});
     scope.running.add(settled);
-    if (timer) {
-      void host.call('sleep', { id: timer, ms: options.timeout }).then((passed) => {
-        if (passed && !this.ended) {
-          this.timedOut = options.timeout;
-          return this.kill();
-        }
-      });
-    }
+    void limit?.passed.then((passed) => {
+      if (!passed || this.ended) return;
+      this.timedOut = options.timeout;
+      void this.kill();
+    });
     try {
       return this.finish(await spawn);
     } finally {
       this.ended = true;
       scope.running.delete(settled);
       scope.signal?.removeEventListener('abort', onAbort);
-      if (timer) void host.call('wake', { id: timer });
+      limit?.cancel();
     }
   }
 

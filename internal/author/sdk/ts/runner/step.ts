@@ -114,11 +114,10 @@ async function once(job: Job, unit: Unit, signal: Signal, files: StepFiles): Pro
   const ms = unit.step.timeout ?? job.defaultTimeout;
   start(unit);
   const begin = Date.now();
-  host.emit({ type: 'kici.guard', stepIndex: unit.index, stepName: unit.name, ms });
   const late = `Step '${unit.name}' timed out after ${ms}ms`;
   let ended: Ended = { status: 'success' };
-  const outcome = await attempt(() => within(unit.index, async () => { ended = await body(job, unit, made); }), own, made.scope, ms, late);
-  host.emit({ type: 'kici.guard', stepIndex: unit.index, stepName: unit.name, ms: 0 });
+  const outcome = await attempt(() => within(unit.index, async () => { ended = await body(job, unit, made); }), own, made.scope, ms, late,
+    { stepIndex: unit.index, stepName: unit.name });
   if ('error' in outcome) ended = { status: 'failed', error: outcome.error };
   else if ('expired' in outcome) ended = { status: 'failed', error: Object.assign(new Error(late), { stack: undefined }) };
   else if ('aborted' in outcome) ended = aborted(job, unit);
