@@ -1,0 +1,286 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/server/engine"
+	"kici/internal/server/logs"
+	"kici/internal/server/store"
+	"kici/internal/server/timeline"
+)
+
+// applyContext bounds the time that a frame may take in the store. It does not end with the connection: what an agent
+// has sent is applied even when it leaves at once.
+func (c *conn) applyContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.hub.ctx, c.hub.Settings.ApplyTimeout)
+}
+
+// apply takes one frame of a registered agent. When the store fails, the frame stays unacknowledged and the connection
+// is closed, so that the agent sends it again.
+func (c *conn) apply(m wire.Message) error {
+	ctx, cancel := c.applyContext()
+	defer cancel()
+	err := c.handle(ctx, m)
+	if err == nil || errors.Is(err, errRefused) {
+		return err
+	}
+	if errors.Is(err, engine.ErrNotOwner) {
+		return c.violation(m.MessageType())
+	}
+	c.hub.Log.Error("frame not applied, the agent will send it again", "agent", c.name(), "type", m.MessageType(), "err", err)
+	return c.refuse(wire.CloseInternal, wire.ReasonInternal)
+}
+
+func (c *conn) handle(ctx context.Context, m wire.Message) error {
+	switch m := m.(type) {
+	case wire.Heartbeat, wire.ConfigAck, wire.FleetBundleChunk, wire.FleetBundleError:
+		return nil // signs of life, and answers to what was not asked
+	case wire.AgentRegister:
+		return c.register(m)
+	case wire.AuthRequest:
+		c.answer(wire.ErrorFrame{Code: wire.CodeInvalidMessage, Message: wire.TextInvalidMessage})
+		return c.refuse(wire.CloseInvalid, wire.ReasonInvalid)
+	case wire.AgentStatus:
+		c.hub.reported(c, m.ActiveJobs)
+		return nil
+	case wire.AgentLog:
+		c.hub.Log.Info("agent log", "agent", c.name(), "lines", excerpt(m.Lines))
+		return nil
+	case wire.AgentMetrics:
+		c.hub.keepMetrics(c, m)
+		return nil
+	case wire.JobAck:
+		return c.jobAck(ctx, m)
+	case wire.JobReject:
+		return c.jobReject(ctx, m)
+	case wire.JobStatus:
+		return c.jobStatus(ctx, m)
+	case wire.StepStatus:
+		return c.owner(ctx, m.JobID, m.MessageID, func(engine.Owned) error {
+			return c.hub.Engine.StepReported(ctx, c.name(), m)
+		})
+	case wire.LogChunk:
+		return c.logChunk(ctx, m)
+	case wire.JobHeartbeat:
+		return c.owner(ctx, m.JobID, "", func(engine.Owned) error { return c.hub.Engine.JobBeat(ctx, c.name(), m) })
+	case wire.RunEvent:
+		return c.runEvent(ctx, m)
+	case wire.JobContext:
+		return c.jobContext(ctx, m)
+	}
+	return c.bridge(ctx, m)
+}
+
+// ownership is what the engine said of a job a moment ago.
+type ownership struct {
+	engine.Owned
+	until time.Time
+}
+
+// A busy step sends hundreds of chunks a second: what the engine says of its job holds for a moment. The engine itself
+// decides again whenever a frame changes something.
+const (
+	ownershipLife = 2 * time.Second
+	maxOwnerships = 64
+)
+
+func (c *conn) ownership(ctx context.Context, jobID string) (engine.Owned, error) {
+	now := c.hub.Clock()
+	if known, ok := c.owned[jobID]; ok && now.Before(known.until) {
+		return known.Owned, nil
+	}
+	jobID = strings.Clone(jobID) // what is kept must not hold the whole frame
+	o, err := c.hub.Engine.Owned(ctx, c.name(), jobID)
+	if err != nil || o.Past {
+		delete(c.owned, jobID)
+		return o, err
+	}
+	if c.owned == nil || len(c.owned) >= maxOwnerships {
+		c.owned = map[string]ownership{}
+	}
+	c.owned[jobID] = ownership{Owned: o, until: now.Add(ownershipLife)}
+	return o, nil
+}
+
+// owner runs do for a frame about a job that is the agent's, and acknowledges the frame. A frame about a job that once
+// was the agent's is acknowledged and dropped: it would be sent for ever otherwise.
+func (c *conn) owner(ctx context.Context, jobID, messageID string, do func(engine.Owned) error) error {
+	o, err := c.ownership(ctx, jobID)
+	if err != nil {
+		return err
+	}
+	if !o.Past {
+		if err := do(o); err != nil {
+			return err
+		}
+	}
+	if messageID != "" {
+		c.acknowledge(messageID)
+	}
+	return nil
+}
+
+// violation counts a frame about somebody else's job.
+func (c *conn) violation(typ string) error {
+	now := c.hub.Clock()
+	c.hub.Log.Warn("frame about a job of another agent", "agent", c.name(), "type", typ)
+	recent := c.violations[:0]
+	for _, at := range c.violations {
+		if now.Sub(at) < c.hub.Settings.ViolationWindow {
+			recent = append(recent, at)
+		}
+	}
+	c.violations = append(recent, now)
+	if len(c.violations) >= c.hub.Settings.Violations {
+		return c.refuse(wire.CloseGoingAway, wire.ReasonOwnership)
+	}
+	return nil
+}
+
+// jobAck takes the acceptance of a dispatch. One that comes too late is answered by a cancel and never acknowledged,
+// since an agent with start-fence takes the acknowledgement for the permission to start.
+func (c *conn) jobAck(ctx context.Context, m wire.JobAck) error {
+	ack, err := c.hub.Engine.Acked(ctx, c.name(), m.RunID, m.JobID)
+	notOwner := errors.Is(err, engine.ErrNotOwner)
+	if err != nil && !notOwner {
+		return err
+	}
+	if notOwner || ack.Fenced {
+		c.cancelStray(m.RunID, m.JobID)
+		return err
+	}
+	c.acknowledge(m.MessageID)
+	return nil
+}
+
+func (c *conn) cancelStray(runID, jobID string) {
+	c.answer(wire.JobCancel{MessageID: newID(), RunID: runID, JobID: jobID, Reason: wire.ReasonNotAssigned})
+}
+
+// jobReject takes the refusal of a dispatch. The agent is held off before the job is offered again, or it would get the
+// same job at once.
+func (c *conn) jobReject(ctx context.Context, m wire.JobReject) error {
+	c.hub.holdOff(c, m.Reason)
+	delete(c.owned, m.JobID)
+	if err := c.hub.Engine.Rejected(ctx, c.name(), m.JobID, m.Reason); err != nil {
+		return err
+	}
+	c.hub.Poke.Wake()
+	c.acknowledge(m.MessageID)
+	return nil
+}
+
+func (c *conn) jobStatus(ctx context.Context, m wire.JobStatus) error {
+	err := c.owner(ctx, m.JobID, m.MessageID, func(engine.Owned) error {
+		return c.hub.Engine.JobReported(ctx, c.name(), m)
+	})
+	if err == nil && m.State.Terminal() {
+		delete(c.owned, m.JobID)
+		c.hub.freed(c)
+	}
+	return err
+}
+
+func (c *conn) logChunk(ctx context.Context, m wire.LogChunk) error {
+	o, err := c.ownership(ctx, m.JobID)
+	if err != nil {
+		return err
+	}
+	if !o.Past && len(m.Lines) > 0 {
+		err := c.hub.Logs.Append(ctx, logs.Chunk{
+			RunID: o.RunID, JobID: o.JobID, JobName: o.JobName, StepIndex: m.StepIndex,
+			MessageID: m.MessageID, At: m.Timestamp, Lines: m.Lines,
+		})
+		if err != nil {
+			return fmt.Errorf("store log of job %s: %w", m.JobID, err)
+		}
+	}
+	c.acknowledgeChunk(m)
+	return nil
+}
+
+func (c *conn) runEvent(ctx context.Context, m wire.RunEvent) error {
+	if m.JobID == "" { // nobody can tell whether the run is any of the agent's business
+		return nil
+	}
+	return c.owner(ctx, m.JobID, "", func(o engine.Owned) error {
+		return c.hub.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+			return timeline.Append(ctx, tx, timeline.Event{
+				RunID: o.RunID, JobID: o.JobID, At: m.TimestampMs, Type: m.EventType, Source: "agent",
+				DurationMs: m.DurationMs, Metadata: m.Metadata,
+			})
+		})
+	})
+}
+
+func (c *conn) jobContext(ctx context.Context, m wire.JobContext) error {
+	if s := c.agent.Load().spawn; s != nil {
+		raw, err := json.Marshal(map[string]string{"backendType": s.Backend, "scalerName": s.Scaler})
+		if err != nil {
+			return err
+		}
+		m.Context.ScalerContext = raw
+	}
+	err := c.owner(ctx, m.JobID, "", func(o engine.Owned) error {
+		return c.hub.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+			return timeline.Context(ctx, tx, o.RunID, o.JobID, c.hub.Clock.Millis(), m.Context)
+		})
+	})
+	if errors.Is(err, timeline.ErrTooLarge) {
+		c.hub.Log.Debug("context of a job dropped", "agent", c.name(), "job", m.JobID, "err", err)
+		return nil
+	}
+	return err
+}
+
+// maxAgentLog bounds the bytes of an agent's own log that one record of the server's log carries.
+const maxAgentLog = 16 << 10
+
+// excerpt joins lines up to maxAgentLog.
+func excerpt(lines []string) string {
+	text := strings.Join(lines, "\n")
+	if len(text) > maxAgentLog {
+		text = ci.CleanText(text[:maxAgentLog]) + "…"
+	}
+	return text
+}
+
+// holdOff stops offering work to an agent that refused some: until it has room again, or for good when it drains.
+func (h *Hub) holdOff(c *conn, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.hold != wire.RejectDraining {
+		c.hold = reason
+	}
+}
+
+// freed ends the hold-off of a busy agent whose job has ended.
+func (h *Hub) freed(c *conn) {
+	h.mu.Lock()
+	if c.hold == wire.RejectBusy {
+		c.hold = ""
+	}
+	h.mu.Unlock()
+	h.Poke.Wake()
+}
+
+// reported takes an agent's own count of its jobs. It is advice: it ends a hold-off and wakes the dispatcher, whose
+// truth is the queue.
+func (h *Hub) reported(c *conn, active int) {
+	h.mu.Lock()
+	c.active = active
+	room := active < c.agent.Load().maxConcurrency
+	h.mu.Unlock()
+	if active == 0 {
+		h.freed(c)
+	} else if room {
+		h.Poke.Wake()
+	}
+}
