@@ -59,7 +59,7 @@ type Lock struct {
 }
 
 // LockFiles reads the lock file of a repository at a commit or name. Errors: *lockfile.ParseError when the file is
-// there and unusable; ErrNoLockFile, ErrNoCommit, ErrNoRepository and ErrRefused, which the same request would meet
+// there and unusable (the lock's SHA is set then); ErrNoLockFile, ErrNoCommit, ErrNoRepository and ErrRefused, which the same request would meet
 // again; anything else may pass by itself.
 type LockFiles interface {
 	LockFile(ctx context.Context, src Source, repo, ref string) (Lock, error)

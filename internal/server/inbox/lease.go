@@ -164,6 +164,10 @@ func (in *Inbox) Recover(ctx context.Context) error {
 	return nil
 }
 
+// TriggerPrefix begins the delivery ids of runs that a person started. Deliveries from outside cannot have it: theirs
+// begin with a routing key.
+const TriggerPrefix = "trigger:"
+
 // DeliveryID makes the delivery id of a source's idempotency key or other unique mark.
 func DeliveryID(routingKey, key string) string { return routingKey + ":" + key }
 

@@ -5,40 +5,18 @@ package generic
 import (
 	"encoding/json"
 
-	"kici/internal/core/ci"
+	"kici/internal/decide/trigger"
 	"kici/internal/server/forge"
 )
 
-// DefaultEvent is the event of a delivery that names none.
-const DefaultEvent = "default"
-
-// targetBranch stands where events of repositories have a branch.
-const targetBranch = "__generic__"
-
-// EventType tells what a delivery is about: the source's header, the source's path into the body, x-event-type, or
-// DefaultEvent. Header names are in lower case.
-func EventType(src forge.Options, headers map[string]string, body forge.Body) string {
-	if src.EventTypeHeader != "" && headers[src.EventTypeHeader] != "" {
-		return headers[src.EventTypeHeader]
-	}
-	if src.EventTypePath != "" {
-		if event := body.Text(src.EventTypePath); event != "" {
-			return event
-		}
-	}
-	if event := headers["x-event-type"]; event != "" {
-		return event
-	}
-	return DefaultEvent
-}
-
-// IdempotencyKey is by what the sender tells a repeated delivery, "" for nothing.
-func IdempotencyKey(src forge.Options, headers map[string]string, body forge.Body) string {
+// IdempotencyKey is by what the sender tells a repeated delivery, "" for nothing. Header names are in lower case.
+func IdempotencyKey(src forge.Options, headers map[string]string, payload json.RawMessage) string {
 	if src.IdempotencyKeyHeader != "" && headers[src.IdempotencyKeyHeader] != "" {
 		return headers[src.IdempotencyKeyHeader]
 	}
 	if src.IdempotencyKeyPath != "" {
-		if key := body.Text(src.IdempotencyKeyPath); key != "" {
+		value, _ := trigger.Nested(payload, src.IdempotencyKeyPath)
+		if key, ok := value.(string); ok && key != "" {
 			return key
 		}
 	}
@@ -53,9 +31,9 @@ type Normaliser struct{}
 
 // Normalise gives the event that workflows listening to the source see.
 func (Normaliser) Normalise(event string, payload json.RawMessage) (forge.Facts, bool) {
-	e := ci.Event{Type: "generic_webhook", TargetBranch: targetBranch, Payload: payload, Provider: forge.Generic}
-	if event != DefaultEvent {
-		e.Action = event
+	n, err := trigger.Normalize(trigger.Delivery{Kind: trigger.SourceGeneric, Event: event, Payload: payload})
+	if err != nil || n.Event == nil {
+		return forge.Facts{}, false
 	}
-	return forge.Facts{Event: e, Ref: "HEAD"}, true
+	return forge.Facts{Event: *n.Event, Ref: n.Ref}, true
 }

@@ -33,44 +33,38 @@ type Commit struct {
 	Message string // whole
 }
 
-// Show reads a file at a revision: a commit id, a branch or tag name, HEAD. A file above maxBytes is ErrTooLarge, a
-// folder ErrNoFile; of a symbolic link the text is read, it is never followed. repo is the path of a repository, bare or
-// not; path is relative to its root.
+// Show reads a file at a revision. See ShowCommit.
 func (r *Reader) Show(ctx context.Context, repo, rev, path string, maxBytes int64) (Blob, error) {
-	if err := checkRevision(rev); err != nil {
-		return Blob{}, err
-	}
-	if !filepath.IsLocal(path) || strings.HasPrefix(path, "./") || strings.ContainsAny(path, "\n\x00") {
-		return Blob{}, fmt.Errorf("path %q: %w", path, ErrBadName)
-	}
-	var blob Blob
-	err := r.with(ctx, repo, func(p *process) error {
-		obj, err := p.read(rev+":"+path, maxBytes)
-		if err != nil {
-			return err
-		}
-		if obj.kind != "blob" {
-			return r.whyMissing(p, rev, path)
-		}
-		blob = Blob{ID: obj.id, Data: obj.data}
-		return nil
-	})
-	if err != nil {
-		return Blob{}, fmt.Errorf("read %s at %s: %w", path, rev, err)
-	}
-	return blob, nil
+	_, blob, err := r.ShowCommit(ctx, repo, rev, path, maxBytes)
+	return blob, err
 }
 
-// whyMissing tells a commit that is not there from a file that is not there, which is the same answer to one question.
-func (r *Reader) whyMissing(p *process, rev, path string) error {
-	obj, err := p.read(rev+"^{commit}", maxCommit)
-	switch {
-	case err != nil:
-		return err
-	case obj.kind == "":
-		return ErrNoCommit
+// ShowCommit reads a file and the commit it is of. The revision is a commit id, a branch or tag name, or HEAD. A file
+// above maxBytes is ErrTooLarge (the commit's id is given with it), a folder ErrNoFile; of a symbolic link the text is read, it is never followed. repo is
+// the path of a repository, bare or not; path is relative to its root.
+func (r *Reader) ShowCommit(ctx context.Context, repo, rev, path string, maxBytes int64) (Commit, Blob, error) {
+	if err := checkRevision(rev); err != nil {
+		return Commit{}, Blob{}, err
 	}
-	return ErrNoFile
+	if !filepath.IsLocal(path) || strings.HasPrefix(path, "./") || strings.ContainsAny(path, "\n\x00") {
+		return Commit{}, Blob{}, fmt.Errorf("path %q: %w", path, ErrBadName)
+	}
+	var commit, file object
+	err := r.with(ctx, repo, func(p *process) (err error) {
+		commit, file, err = p.readBoth(rev, path, maxBytes)
+		return err
+	})
+	switch {
+	case err != nil: // told below
+	case commit.kind != "commit":
+		err = ErrNoCommit
+	case file.kind != "blob":
+		err = ErrNoFile
+	}
+	if err != nil {
+		return Commit{SHA: commit.id}, Blob{}, fmt.Errorf("read %s at %s: %w", path, rev, err)
+	}
+	return commit.commit(), Blob{ID: file.id, Data: file.data}, nil
 }
 
 // maxCommit bounds commit objects, whose message may be of any length.
@@ -81,23 +75,26 @@ func (r *Reader) Commit(ctx context.Context, repo, rev string) (Commit, error) {
 	if err := checkRevision(rev); err != nil {
 		return Commit{}, err
 	}
-	var commit Commit
-	err := r.with(ctx, repo, func(p *process) error {
-		obj, err := p.read(rev+"^{commit}", maxCommit)
-		if err != nil {
+	var obj object
+	err := r.with(ctx, repo, func(p *process) (err error) {
+		if err := p.ask(rev + "^{commit}"); err != nil {
 			return err
 		}
-		if obj.kind != "commit" {
-			return ErrNoCommit
-		}
-		_, message, _ := bytes.Cut(obj.data, []byte("\n\n"))
-		commit = Commit{SHA: obj.id, Message: string(message)}
-		return nil
+		obj, err = p.read(maxCommit)
+		return err
 	})
+	if err == nil && obj.kind != "commit" {
+		err = ErrNoCommit
+	}
 	if err != nil {
 		return Commit{}, fmt.Errorf("read commit %s: %w", rev, err)
 	}
-	return commit, nil
+	return obj.commit(), nil
+}
+
+func (o object) commit() Commit {
+	_, message, _ := bytes.Cut(o.data, []byte("\n\n"))
+	return Commit{SHA: o.id, Message: string(message)}
 }
 
 // Resolve gives the commit id that a ref or id names.

@@ -100,11 +100,40 @@ type broken struct{ error }
 
 func (b broken) Unwrap() error { return b.error }
 
-// read asks for one object. One that is larger than limit is not read at all: ErrTooLarge, and the process is broken.
-func (p *process) read(name string, limit int64) (object, error) {
-	if _, err := io.WriteString(p.in, name+"\n"); err != nil {
-		return object{}, broken{fmt.Errorf("ask git: %w", err)}
+// readBoth reads a commit and a file of it. An id means the same for ever, so both questions go out at once, which spares
+// a change of processes; a name is resolved first, so that both answers are of one commit.
+func (p *process) readBoth(rev, path string, limit int64) (commit, file object, err error) {
+	names := []string{rev + "^{commit}"}
+	if IsCommitID(rev) {
+		names = append(names, rev+":"+path)
 	}
+	if err := p.ask(names...); err != nil {
+		return object{}, object{}, err
+	}
+	if commit, err = p.read(maxCommit); err != nil {
+		return object{}, object{}, err
+	}
+	if len(names) == 1 {
+		if commit.kind == "" {
+			return object{}, object{}, nil
+		}
+		if err := p.ask(commit.id + ":" + path); err != nil {
+			return commit, object{}, err
+		}
+	}
+	file, err = p.read(limit)
+	return commit, file, err
+}
+
+func (p *process) ask(names ...string) error {
+	if _, err := io.WriteString(p.in, strings.Join(names, "\n")+"\n"); err != nil {
+		return broken{fmt.Errorf("ask git: %w", err)}
+	}
+	return nil
+}
+
+// read reads the next answer. An object larger than limit is not read at all: ErrTooLarge, and the process is broken.
+func (p *process) read(limit int64) (object, error) {
 	line, err := p.out.ReadString('\n')
 	if err != nil {
 		return object{}, broken{fmt.Errorf("answer of git: %w%s", err, p.err.sentence())}

@@ -3,20 +3,18 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
-	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
+	"kici/internal/decide/trigger"
 	"kici/internal/server/forge"
 	"kici/internal/server/forge/git"
 )
-
-// targetBranch stands where an event names no branch.
-const targetBranch = "__local__"
 
 // Provider is the ports of local sources.
 type Provider struct {
@@ -31,57 +29,60 @@ func New(reader *git.Reader) *Provider {
 
 // Normalise takes any event name as it is given. A push of a tag keeps the type push.
 func (p *Provider) Normalise(event string, payload json.RawMessage) (forge.Facts, bool) {
-	body, err := forge.DecodeBody(payload)
-	if err != nil {
+	n, err := trigger.Normalize(trigger.Delivery{Kind: trigger.SourceLocal, Event: event, Payload: payload})
+	if err != nil || n.Event == nil {
 		return forge.Facts{}, false
 	}
-	ref := body.Text("ref")
-	short := strings.TrimPrefix(strings.TrimPrefix(ref, "refs/heads/"), "refs/tags/")
-	f := forge.Facts{
-		Event: ci.Event{Type: event, Action: body.Text("action"), TargetBranch: targetBranch, Payload: payload,
-			Provider: forge.Local, SenderUsername: body.Text("sender.login")},
-		Repo: repoOf(body), Ref: refOf(event, body), Branch: short, CheckoutRef: short,
-		CommitMessage: body.CommitMessage(event), Sender: body.Text("sender.login"),
+	var body named
+	// A member of another type is read as absent: encoding/json goes on after it.
+	if err := json.Unmarshal(payload, &body); err != nil && !isTypeError(err) {
+		return forge.Facts{}, false
 	}
-	if short != "" {
-		f.Event.TargetBranch = short
+	f := forge.Facts{Event: *n.Event, Repo: n.Repo, Ref: n.Ref, Sender: body.Sender.Login}
+	f.Event.SenderUsername = body.Sender.Login
+	if f.Repo == "" && body.Repository.Owner.Login != "" && body.Repository.Name != "" {
+		f.Repo = body.Repository.Owner.Login + "/" + body.Repository.Name
 	}
-	if head := body.Text("pull_request.head.ref"); head != "" {
-		f.Branch, f.CheckoutRef = body.Text("pull_request.base.ref"), head
+	if event == "push" && body.After == "" && body.Ref != "" {
+		f.Ref = body.Ref // a push that names no commit means the tip of its branch
 	}
+	f.Branch = strings.TrimPrefix(strings.TrimPrefix(body.Ref, "refs/heads/"), "refs/tags/")
+	if !strings.HasPrefix(f.Branch, "refs/") { // such as refs/notes/x, which is nothing to clone by
+		f.CheckoutRef = f.Branch
+	}
+	if pull := body.PullRequest; pull.Head.Ref != "" {
+		f.Branch, f.CheckoutRef = pull.Base.Ref, pull.Head.Ref
+	}
+	f.CommitMessage = body.message()
 	return f, true
 }
 
-// repoOf takes names without an owner too: a repository may lie directly below the base folder.
-func repoOf(body forge.Body) string {
-	if name := body.Text("repository.full_name"); name != "" {
-		return name
+// named is what of a payload has a name here beyond the event itself.
+type named struct {
+	Ref        string
+	After      string
+	Repository struct {
+		Name  string
+		Owner struct{ Login string }
 	}
-	if name := body.Text("repository"); name != "" {
-		return name
-	}
-	return body.OwnerAndName()
+	Sender      struct{ Login string }
+	HeadCommit  struct{ Message string } `json:"head_commit"`
+	PullRequest struct {
+		Title      string
+		Head, Base struct{ Ref string }
+	} `json:"pull_request"`
+	Issue struct{ Title string }
 }
 
-// refOf is where the lock file is read. A push that names no commit means the tip of its branch.
-func refOf(event string, body forge.Body) string {
-	var paths []string
-	switch event {
-	case "push":
-		paths = []string{"after", "ref"}
-	case "pull_request", "pull_request_review", "pull_request_review_comment":
-		paths = []string{"pull_request.head.sha"}
-	case "status":
-		paths = []string{"sha"}
-	case "release":
-		paths = []string{"release.target_commitish"}
-	}
-	for _, path := range paths {
-		if ref := body.Text(path); ref != "" {
-			return ref
-		}
-	}
-	return "HEAD"
+// message is the line by which people know what the event is about.
+func (b named) message() string {
+	first, _, _ := strings.Cut(b.HeadCommit.Message, "\n")
+	return cmp.Or(first, b.PullRequest.Title, b.Issue.Title)
+}
+
+func isTypeError(err error) bool {
+	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	return ok
 }
 
 // LockFile is forge.LockFiles.
@@ -90,13 +91,12 @@ func (p *Provider) LockFile(ctx context.Context, src forge.Source, repo, ref str
 	if err != nil {
 		return forge.Lock{}, err
 	}
-	commit, err := p.git.Commit(ctx, dir, ref)
-	if err != nil {
-		return forge.Lock{}, translate(err, repo)
+	if file, ok := p.locks.get(atCommit(dir, ref)); ok {
+		return forge.Lock{File: file, SHA: ref}, nil
 	}
-	blob, err := p.git.Show(ctx, dir, commit.SHA, lockfile.Path, lockfile.MaxBytes)
+	commit, blob, err := p.git.ShowCommit(ctx, dir, ref, lockfile.Path, lockfile.MaxBytes)
 	if errors.Is(err, git.ErrTooLarge) {
-		return forge.Lock{}, &lockfile.ParseError{Repo: repo, Ref: ref, Kind: lockfile.TooLarge,
+		return forge.Lock{SHA: commit.SHA}, &lockfile.ParseError{Repo: repo, Ref: ref, Kind: lockfile.TooLarge,
 			Message: fmt.Sprintf("Lock file at %s ref=%s is larger than the limit of %d bytes", repo, ref, lockfile.MaxBytes)}
 	}
 	if err != nil {
@@ -106,10 +106,11 @@ func (p *Provider) LockFile(ctx context.Context, src forge.Source, repo, ref str
 	if !ok {
 		var parseErr *lockfile.ParseError
 		if file, parseErr = lockfile.Load(blob.Data, repo, ref); parseErr != nil {
-			return forge.Lock{}, parseErr // never cached: its text names the repository and the ref
+			return forge.Lock{SHA: commit.SHA}, parseErr // never cached: its text names the repository and the ref
 		}
 		p.locks.add(blob.ID, file, len(blob.Data))
 	}
+	p.locks.add(atCommit(dir, commit.SHA), file, len(blob.Data))
 	return forge.Lock{File: file, SHA: commit.SHA}, nil
 }
 

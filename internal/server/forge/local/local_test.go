@@ -214,7 +214,19 @@ func FuzzLocate(f *testing.F) {
 	})
 }
 
-func BenchmarkWarmLockFile(b *testing.B) {
+// Most deliveries name a commit for the first time.
+func BenchmarkNewCommit(b *testing.B) {
+	base := b.TempDir()
+	commit(b, filepath.Join(base, "app"), lockText)
+	p := provider(b)
+	for b.Loop() {
+		if _, err := p.LockFile(b.Context(), source(base), "app", "main"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkKnownCommit(b *testing.B) {
 	base := b.TempDir()
 	sha := commit(b, filepath.Join(base, "app"), lockText)
 	p := provider(b)

@@ -1,0 +1,230 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/lockfile"
+	"kici/internal/decide/plan"
+	"kici/internal/decide/trigger"
+	"kici/internal/server/engine"
+	"kici/internal/server/forge"
+	"kici/internal/server/inbox"
+)
+
+// UnresolvedWorkflow is the name of the failed run that stands for a lock file that cannot be read.
+const UnresolvedWorkflow = "(unresolved workflow)"
+
+// evaluation is one delivery under work.
+type evaluation struct {
+	p     *Pipeline
+	log   *slog.Logger
+	d     inbox.Delivery
+	src   forge.Source
+	ports Provider
+	facts forge.Facts
+	lock  forge.Lock
+
+	cloneURL string
+	branch   string // what the runs show as their ref
+	result   inbox.Result
+}
+
+// evaluate goes from a delivery to its runs. The error is one that may pass, or forge.ErrRefused; the result then tells
+// how far it came.
+func (p *Pipeline) evaluate(ctx context.Context, d inbox.Delivery, log *slog.Logger) (inbox.Result, error) {
+	p.deps.Received.Inc("pipeline", forge.EventLabel(d.Event))
+	e := &evaluation{p: p, log: log, d: d, result: inbox.Result{Status: inbox.StatusReceived}}
+	ok, err := e.identify(ctx)
+	if err != nil {
+		return e.result, err
+	}
+	if !ok {
+		p.deps.Processed.Inc("skipped")
+		return e.result, nil
+	}
+	e.lock, err = e.ports.LockFile(ctx, e.src, e.facts.Repo, e.facts.Ref)
+	if parseErr, ok := errors.AsType[*lockfile.ParseError](err); ok {
+		return e.corrupt(ctx, parseErr)
+	}
+	if errors.Is(err, forge.ErrNoLockFile) || errors.Is(err, forge.ErrNoCommit) || errors.Is(err, forge.ErrNoRepository) {
+		p.deps.Processed.Inc("skipped")
+		e.result.Status, e.result.Error = inbox.StatusLockfileMissing, err.Error()
+		return e.result, nil
+	}
+	if err != nil {
+		return e.result, fmt.Errorf("read lock file: %w", err)
+	}
+	return e.dispatch(ctx)
+}
+
+// identify finds the source, the meaning of the delivery and its repository. Where there is nothing to evaluate it says
+// why in the result; a generic delivery, which never has a repository, needs no words.
+func (e *evaluation) identify(ctx context.Context) (ok bool, err error) {
+	e.src, err = e.p.deps.Sources.Get(ctx, e.d.SourceID)
+	if errors.Is(err, forge.ErrUnknownSource) || err == nil && e.src.DeletedAt != 0 {
+		e.result.Error = "its source was deleted before it was processed"
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if e.ports, ok = e.p.deps.Providers[e.src.Provider]; !ok {
+		e.result.Error = fmt.Sprintf("this server has no provider %q", e.src.Provider)
+		return false, nil
+	}
+	if e.facts, ok = e.normalise(); !ok {
+		e.result.Error = "its source gives this event no meaning"
+		return false, nil
+	}
+	if e.ports.LockFiles == nil {
+		return false, nil
+	}
+	if e.facts.Repo == "" {
+		e.result.Error = "it names no repository"
+		return false, nil
+	}
+	e.branch = e.facts.Branch
+	e.result.Repo, e.result.Ref = e.facts.Repo, e.facts.Ref
+	e.facts.Event.SourceRepo = e.facts.Repo
+	e.facts.Event.ChangedFilesStatus = ci.FilesUnavailable
+	return true, nil
+}
+
+func (e *evaluation) normalise() (forge.Facts, bool) {
+	if e.src.Provider != forge.Local {
+		return e.ports.Normalise(e.d.Event, forge.ParseBody(e.d.Payload, e.d.Headers["content-type"]))
+	}
+	payload, ok := forge.ParseJSON(e.d.Payload)
+	if !ok {
+		return forge.Facts{}, false
+	}
+	return e.ports.Normalise(e.d.Event, payload)
+}
+
+// corrupt makes the failed run by which people see that their lock file cannot be used, and where.
+func (e *evaluation) corrupt(ctx context.Context, parseErr *lockfile.ParseError) (inbox.Result, error) {
+	e.p.deps.Processed.Inc("error")
+	e.result.Status, e.result.Error = inbox.StatusLockfileCorrupt, parseErr.Message
+	if err := e.locate(ctx); err != nil {
+		return e.result, err
+	}
+	w := lockfile.Workflow{Name: UnresolvedWorkflow}
+	err := e.register(ctx, w, nil, failed(w, ci.InitLockResolution, parseErr.Message))
+	e.result.Matched = 0 // no workflow was
+	return e.result, err
+}
+
+// dispatch matches every workflow and registers those that match. One workflow's failure is its own: the others go on,
+// and what may pass by itself brings the whole delivery back, where what is registered already stays as it is.
+func (e *evaluation) dispatch(ctx context.Context) (inbox.Result, error) {
+	matcher := trigger.NewMatcher(e.facts.Event, trigger.Options{})
+	var failures []error
+	for _, w := range e.lock.File.Workflows {
+		decision, err := matcher.Match(w)
+		if err == nil && !decision.Matched {
+			continue
+		}
+		if err := e.start(ctx, w, decision, err); err != nil {
+			failures = append(failures, fmt.Errorf("start workflow %q: %w", w.Name, err))
+		}
+	}
+	if len(failures) > 0 {
+		return e.result, errors.Join(failures...)
+	}
+	e.result.Status = inbox.StatusProcessed
+	if e.result.Matched == 0 {
+		e.p.deps.Processed.Inc("skipped")
+	} else {
+		e.p.deps.Processed.Inc("matched")
+	}
+	return e.result, nil
+}
+
+// start plans and registers one workflow, or a failed run of its name where it cannot be matched or planned.
+func (e *evaluation) start(ctx context.Context, w lockfile.Workflow, decision trigger.Decision, matchErr error) error {
+	if err := e.locate(ctx); err != nil {
+		return err
+	}
+	var trace json.RawMessage
+	if matchErr == nil {
+		var err error
+		if trace, err = json.Marshal(decision); err != nil {
+			return fmt.Errorf("encode decision: %w", err)
+		}
+	}
+	runPlan := e.plan(w, matchErr)
+	if runPlan.InitFailure != nil {
+		e.log.Warn("workflow failed before any job", "workflow", w.Name, "category", runPlan.InitFailure.Category, "why", runPlan.InitFailure.Message)
+	}
+	return e.register(ctx, w, trace, runPlan)
+}
+
+func (e *evaluation) plan(w lockfile.Workflow, matchErr error) plan.Plan {
+	switch {
+	case matchErr != nil:
+		return failed(w, ci.InitLockResolution, matchErr.Error())
+	case len(w.Problems) > 0:
+		// What was misread counts as absent, and an absent filter or approval is a wider one.
+		return failed(w, ci.InitLockResolution, "the lock file's text of this workflow is damaged; recompile it with `kici compile`: "+strings.Join(w.Problems, "; "))
+	}
+	runID := e.runID(w)
+	made, err := plan.Build(plan.Input{
+		Workflow: w, Event: e.facts.Event, Org: e.d.OrgID, RunID: runID,
+		Source: plan.Source{Repo: e.facts.Repo, CloneURL: e.cloneURL, Ref: e.branch, SHA: e.lock.SHA, Provider: e.src.Provider},
+		NewID:  func(name string) string { return jobID(runID, name) },
+		// Sources of these kinds know no contributors: whoever may push to their repositories is trusted.
+		CacheShared: true,
+	})
+	if err != nil {
+		return failed(w, ci.InitDynamicEval, err.Error())
+	}
+	return made
+}
+
+// locate finds what only a delivery that starts something needs.
+func (e *evaluation) locate(ctx context.Context) error {
+	if e.cloneURL != "" {
+		return nil
+	}
+	var err error
+	if e.cloneURL, err = e.ports.CloneURL(e.src, e.facts.Repo); err != nil {
+		return fmt.Errorf("clone URL: %w", err)
+	}
+	if e.branch == "" {
+		// The event names no branch. A repository without commits has no default one either; the run then shows none.
+		if c, err := e.ports.Commit(ctx, e.src, e.facts.Repo, ""); err == nil {
+			e.branch = c.Default
+		}
+	}
+	return nil
+}
+
+func failed(w lockfile.Workflow, category, message string) plan.Plan {
+	return plan.Plan{Workflow: w.Name, InitFailure: &ci.InitFailure{Scope: ci.ScopeRun, Category: category, Message: ci.CutText(message)}}
+}
+
+func (e *evaluation) register(ctx context.Context, w lockfile.Workflow, trace json.RawMessage, made plan.Plan) error {
+	r := engine.Registration{
+		RunID: e.runID(w), OrgID: e.d.OrgID, RoutingKey: e.d.RoutingKey, Provider: e.src.Provider, Repo: e.facts.Repo,
+		Ref: e.branch, SHA: e.lock.SHA, CloneURL: e.cloneURL, CheckoutRef: e.facts.CheckoutRef, DeliveryID: e.d.ID,
+		RequestID: e.d.RequestID, TriggerEvent: e.facts.Event.Display(), Decision: trace,
+		CommitMessage: e.facts.CommitMessage, Sender: e.facts.Sender, LockFileSource: "head", Plan: made,
+	}
+	if strings.HasPrefix(e.d.ID, inbox.TriggerPrefix) {
+		r.TriggeredBy = e.facts.Sender
+	}
+	if err := e.p.deps.Engine.Register(ctx, r); err != nil {
+		return fmt.Errorf("register run: %w", err)
+	}
+	e.result.Matched++
+	if e.result.RunID == "" {
+		e.result.RunID = r.RunID
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+// Package pipeline works on deliveries: it finds the lock file of the commit that an event names, matches its
+// workflows, plans those that match and hands each to the engine as a run.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"kici/internal/kit/service"
+	"kici/internal/server/engine"
+	"kici/internal/server/forge"
+	"kici/internal/server/inbox"
+	"kici/internal/server/store"
+)
+
+// Engine makes runs. Registering a run id that exists changes nothing and succeeds, so a delivery may be worked on again.
+type Engine interface {
+	Register(ctx context.Context, r engine.Registration) error
+}
+
+// Sources is what is needed of the table of sources.
+type Sources interface {
+	Get(ctx context.Context, id string) (forge.Source, error)
+}
+
+// Provider is the ports of one kind of source. LockFiles, CloneURLs and Refs are nil for a kind without repositories.
+type Provider struct {
+	forge.Normaliser
+	forge.LockFiles
+	forge.CloneURLs
+	forge.Refs
+}
+
+// Counter counts by label values.
+type Counter interface{ Inc(labels ...string) }
+
+// Deps are what a Pipeline works with.
+type Deps struct {
+	DB        *store.DB
+	Inbox     *inbox.Inbox
+	Poke      service.Poke // the one that the inbox wakes
+	Sources   Sources
+	Providers map[string]Provider // by kind of source
+	Engine    Engine
+	Log       *slog.Logger
+	Workers   int // deliveries worked on at a time (5)
+
+	// Counters; nil counts nothing.
+	Received  Counter // kici_orch_webhooks_received_total{source,event}
+	Processed Counter // kici_orch_webhooks_processed_total{result}
+}
+
+// Pipeline is the loop over the inbox.
+type Pipeline struct {
+	deps Deps
+}
+
+// tickTime is how long a delivery may lie unseen whose wake-up got lost or whose pause or lease has run out.
+const tickTime = time.Second
+
+// Bounds of clearing away claims whose time is up: often enough, and little at a time, so that no writer waits long.
+const (
+	purgeTime  = time.Minute
+	purgeLimit = 500
+)
+
+// New makes a Pipeline.
+func New(deps Deps) *Pipeline {
+	if deps.Workers == 0 {
+		deps.Workers = 5
+	}
+	for _, c := range []*Counter{&deps.Received, &deps.Processed} {
+		if *c == nil {
+			*c = noCounter{}
+		}
+	}
+	return &Pipeline{deps: deps}
+}
+
+type noCounter struct{}
+
+func (noCounter) Inc(...string) {}
+
+// Run works until ctx ends and returns when the last worker has ended. Deliveries under work are given back then.
+func (p *Pipeline) Run(ctx context.Context) error {
+	if err := p.deps.Inbox.Recover(ctx); err != nil {
+		return err
+	}
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	room := make(chan struct{}, p.deps.Workers)
+	freed := service.NewPoke()
+	tick := time.NewTicker(tickTime)
+	defer tick.Stop()
+	var purged time.Time
+	for {
+		if err := p.lease(ctx, &workers, room, freed); err != nil && ctx.Err() == nil {
+			p.deps.Log.Error("deliveries could not be leased, the next turn tries again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.deps.Poke:
+		case <-freed:
+		case now := <-tick.C:
+			if now.Sub(purged) >= purgeTime {
+				purged = now
+				p.purge(ctx)
+			}
+		}
+	}
+}
+
+// lease gives deliveries to workers until either run out.
+func (p *Pipeline) lease(ctx context.Context, workers *sync.WaitGroup, room chan struct{}, freed service.Poke) error {
+	for {
+		select {
+		case room <- struct{}{}:
+		default:
+			return nil // freed wakes the loop
+		}
+		d, lease, ok, err := p.deps.Inbox.Next(ctx)
+		if !ok || err != nil {
+			<-room
+			return err
+		}
+		workers.Go(func() {
+			defer func() { <-room; freed.Wake() }()
+			p.work(ctx, d, lease)
+		})
+	}
+}
+
+func (p *Pipeline) purge(ctx context.Context) {
+	for ctx.Err() == nil {
+		n, err := p.deps.Inbox.Purge(ctx, purgeLimit)
+		if err != nil {
+			p.deps.Log.Error("expired claims could not be removed, the next turn tries again", "err", err)
+			return
+		}
+		if n < purgeLimit {
+			return
+		}
+	}
+}
+
+// work processes one delivery and records how it ended. Its time ends well before the lease does, so that no second
+// worker ever meets it.
+func (p *Pipeline) work(ctx context.Context, d inbox.Delivery, lease inbox.Lease) {
+	working, cancel := context.WithTimeout(ctx, p.deps.Inbox.LeaseTime()*4/5)
+	defer cancel()
+	log := p.deps.Log.With("delivery", d.ID, "source", d.SourceID, "event", d.Event, "request", d.RequestID)
+	result, err := p.process(working, d, log)
+	// Whatever happened is recorded even when the server is being stopped.
+	recording, done := context.WithTimeout(context.WithoutCancel(ctx), p.deps.Inbox.LeaseTime()/10)
+	defer done()
+	switch {
+	case err == nil:
+		log.Info("delivery processed", "status", result.Status, "runs", result.Matched)
+		err = p.finish(recording, lease, result)
+	case ctx.Err() != nil:
+		log.Info("delivery given back, since the server stops")
+		err = p.deps.Inbox.Return(recording, lease)
+	case errors.Is(err, forge.ErrRefused):
+		log.Warn("delivery failed", "err", err)
+		p.deps.Processed.Inc("error")
+		result.Error = err.Error()
+		err = p.deps.Inbox.GiveUp(recording, lease, result)
+	default:
+		log.Error("delivery failed, it may be tried again", "err", err, "attempt", lease.Attempt)
+		p.deps.Processed.Inc("error")
+		result.Error = err.Error()
+		err = p.deps.Inbox.Retry(recording, lease, result)
+	}
+	if err != nil { // the lease runs out, and whoever has the delivery then finds the same runs
+		log.Error("end of the delivery was not recorded", "err", err)
+	}
+}
+
+func (p *Pipeline) finish(ctx context.Context, lease inbox.Lease, result inbox.Result) error {
+	return p.deps.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		return p.deps.Inbox.Finish(ctx, tx, lease, result)
+	})
+}
+
+// process turns a panic into an error: what a delivery holds comes from outside, and one that trips a defect must not
+// take the server down with all the others.
+func (p *Pipeline) process(ctx context.Context, d inbox.Delivery, log *slog.Logger) (result inbox.Result, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			log.Error("delivery met a defect", "panic", r, "stack", string(debug.Stack()))
+			err = fmt.Errorf("internal defect: %v", r)
+		}
+	}()
+	return p.evaluate(ctx, d, log)
+}
