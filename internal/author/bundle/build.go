@@ -13,6 +13,9 @@ import (
 )
 
 const (
+	// outputDir is where the script stands as far as its source map is concerned.
+	outputDir = ".kici-bundle"
+
 	hostEmbedded = "embedded"
 	hostNode     = "node"
 )
@@ -44,6 +47,10 @@ func Build(o Options) (Result, error) {
 		return o.build(hostNode, "the node host was asked for")
 	}
 	b := newBuild(o, hostEmbedded)
+	var err error
+	if b.library, err = libraries[o.Program](); err != nil {
+		return Result{}, err
+	}
 	out := api.Build(b.options())
 	reason, err := b.needsNode(out)
 	if err != nil {
@@ -88,8 +95,9 @@ func (o Options) check() error {
 // build is one run of esbuild and what its plugin notes on the way.
 type build struct {
 	Options
-	host  string
-	found *findings
+	host    string
+	found   *findings
+	library library // for the embedded engine only
 }
 
 func newBuild(o Options, host string) *build {
@@ -104,31 +112,32 @@ func (b *build) workflowPath() string {
 	return filepath.Join(b.Root, filepath.FromSlash(b.Workflow))
 }
 
-// options are esbuild's. The output is an ES module without imports or exports for the embedded engine, too, wrapped by
-// hand: esbuild's own wrapper indents the body, and with it the text of the functions that a lock file quotes.
+// tsconfigRaw stands for the author's tsconfig, which may ask for settings that concern an editor only.
+const tsconfigRaw = `{"compilerOptions":{"target":"ES2023","useDefineForClassFields":true}}`
+
+// options are esbuild's.
 func (b *build) options() api.BuildOptions {
 	o := api.BuildOptions{
-		EntryPointsAdvanced: []api.EntryPoint{{InputPath: b.entry(), OutputPath: "script"}},
-		AbsWorkingDir:       b.Root,
-		Outdir:              filepath.Join(b.Root, ".kici-bundle"), // never written; paths in the map are relative to it
-		Bundle:              true,
-		Write:               false,
-		Format:              api.FormatESModule,
-		Target:              api.ES2023,
-		Charset:             api.CharsetUTF8,
-		Sourcemap:           api.SourceMapExternal,
-		SourcesContent:      api.SourcesContentExclude,
-		Metafile:            true,
-		LogLevel:            api.LogLevelSilent,
-		LogLimit:            50,
-		TreeShaking:         api.TreeShakingTrue,
-		ResolveExtensions:   []string{".ts", ".tsx", ".mts", ".cts", ".mjs", ".js", ".cjs", ".jsx", ".json"},
-		// The author's tsconfig may ask for settings that concern an editor only; the language settings that matter
-		// here (decorators, JSX) are esbuild's defaults.
-		TsconfigRaw: `{"compilerOptions":{"target":"ES2023","useDefineForClassFields":true}}`,
-		Plugins:     []api.Plugin{b.plugin()},
+		AbsWorkingDir:     b.Root,
+		Bundle:            true,
+		Write:             false,
+		Format:            api.FormatESModule,
+		Target:            api.ES2023,
+		Charset:           api.CharsetUTF8,
+		Sourcemap:         api.SourceMapExternal,
+		SourcesContent:    api.SourcesContentExclude,
+		Metafile:          true,
+		LogLevel:          api.LogLevelSilent,
+		LogLimit:          50,
+		TreeShaking:       api.TreeShakingTrue,
+		ResolveExtensions: []string{".ts", ".tsx", ".mts", ".cts", ".mjs", ".js", ".cjs", ".jsx", ".json"},
+		TsconfigRaw:       tsconfigRaw,
+		Plugins:           []api.Plugin{b.plugin()},
+		// Nothing is written; the paths in the map are relative to this folder.
+		Outfile: filepath.Join(b.Root, outputDir, "script.js"),
 	}
 	if b.host == hostNode {
+		o.Stdin = &api.StdinOptions{Contents: fmt.Sprintf("import %q;", b.entry()), Sourcefile: "kici:entry"}
 		o.Platform = api.PlatformNode
 		o.Banner = map[string]string{"js": b.nodeBanner()}
 		o.Define = map[string]string{"import.meta": moduleMeta, "__dirname": moduleMeta + ".dirname", "__filename": moduleMeta + ".filename"}
@@ -136,8 +145,8 @@ func (b *build) options() api.BuildOptions {
 	}
 	o.Platform = api.PlatformNeutral
 	o.MainFields = []string{"module", "main"}
-	o.Banner = map[string]string{"js": `(() => { "use strict";`}
-	o.Footer = map[string]string{"js": "})();"}
+	o.Stdin = &api.StdinOptions{Contents: authorEntry, Sourcefile: "kici:entry"}
+	o.Banner = map[string]string{"js": scriptHead}
 	o.Define = freeGlobalDefines()
 	// A classic script cannot wait while it is evaluated.
 	o.Supported = map[string]bool{"top-level-await": false}
@@ -159,7 +168,7 @@ func (b *build) result(out api.BuildResult) (Result, error) {
 		if strings.HasSuffix(f.Path, ".map") {
 			res.Map = f.Contents
 		} else {
-			res.Script = f.Contents
+			res.Script = b.whole(f.Contents)
 		}
 	}
 	sources, err := b.sources(out.Metafile)
@@ -170,11 +179,19 @@ func (b *build) result(out api.BuildResult) (Result, error) {
 	return res, nil
 }
 
+// whole adds the library to the author's part of a script.
+func (b *build) whole(part []byte) []byte {
+	if b.host == hostNode {
+		return part
+	}
+	return slices.Concat(part, []byte(scriptMid), []byte(b.library.text), []byte(scriptTail))
+}
+
 // diagnostics turns esbuild's messages into ours. Files outside the repository keep their absolute path.
 func (b *build) diagnostics(messages []api.Message) Diagnostics {
 	var list Diagnostics
 	for _, m := range messages {
-		d := Diagnostic{Text: m.Text}
+		d := Diagnostic{Text: publicName(m.Text)}
 		if at := m.Location; at != nil {
 			d.File, d.Line, d.Column = b.relative(at.File), at.Line, at.Column+1
 			d.LineText, d.Length = at.LineText, at.Length
@@ -183,6 +200,16 @@ func (b *build) diagnostics(messages []api.Message) Diagnostics {
 	}
 	slices.SortStableFunc(list, func(a, b Diagnostic) int { return strings.Compare(a.File, b.File) })
 	return list
+}
+
+// publicName names embedded modules in a message as authors import them.
+func publicName(text string) string {
+	for _, name := range []string{"@kici-dev/sdk", "zod"} {
+		if file, ok := sdk.Resolve("", name); ok {
+			text = strings.ReplaceAll(text, namespace+":"+file, name)
+		}
+	}
+	return strings.ReplaceAll(text, sharedNamespace+":", "")
 }
 
 // relative is the path as a person knows it: from the repository's root, with forward slashes.

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,9 +15,9 @@ import (
 const freePrefix = "__kici_free_"
 
 // nodeGlobals are the globals of node that the embedded engine does not offer. What the engine or the programs for it
-// learn to offer leaves this list.
+// learn to offer leaves this list. require is not in it: esbuild answers for it where it can, see freeUse.
 var nodeGlobals = strings.Fields(`
-	process Buffer global require module exports __dirname __filename setImmediate clearImmediate
+	process Buffer global __dirname __filename setImmediate clearImmediate
 	Intl WebAssembly
 	URL URLSearchParams TextEncoder TextDecoder TextDecoderStream TextEncoderStream structuredClone atob btoa
 	crypto Crypto CryptoKey SubtleCrypto
@@ -50,8 +51,9 @@ func freeGlobalDefines() map[string]string {
 	return defines
 }
 
-// A mark after typeof is a question whether the global is there, which the engine answers by itself.
-var freeUse = regexp.MustCompile(`(typeof\s+)?\b` + freePrefix + `(\w+)`)
+// freeUse finds the marks. One after typeof is a question whether the global is there, which the engine answers by
+// itself. A call of esbuild's stand-in for require is one that it could not resolve when bundling.
+var freeUse = regexp.MustCompile(`(typeof\s+)?\b(?:` + freePrefix + `(\w+)|__(require)(?:\.|\([^)]))`)
 
 // needsNode gives the reason why a bundle made for the embedded engine must run on node, "" when it need not. A bundle
 // that fails for another reason is an error.
@@ -89,11 +91,17 @@ func (b *build) importReason() string {
 }
 
 func freeGlobal(res Result) (string, error) {
+	if !bytes.Contains(res.Script, []byte(freePrefix)) && !bytes.Contains(res.Script, []byte("__require")) {
+		return "", nil // the common case, and the expression below takes its time
+	}
 	for _, m := range freeUse.FindAllSubmatchIndex(res.Script, -1) {
 		if m[2] >= 0 {
 			continue
 		}
-		name := strings.ReplaceAll(string(res.Script[m[4]:m[5]]), "import_meta", "import.meta")
+		name := "require"
+		if m[4] >= 0 {
+			name = strings.ReplaceAll(string(res.Script[m[4]:m[5]]), "import_meta", "import.meta")
+		}
 		smap, err := ParseMap(res.Map)
 		if err != nil {
 			return "", err

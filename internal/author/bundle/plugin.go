@@ -18,6 +18,8 @@ import (
 const (
 	// namespace holds the embedded modules, so that they never meet the repository's files.
 	namespace = "kici"
+	// sharedNamespace holds what stands for them where they are part of a library.
+	sharedNamespace = "kici-library"
 	// moduleMeta stands for import.meta in a bundle for node: each module has its own, as it has when not bundled.
 	moduleMeta = "__kiciMeta"
 )
@@ -45,6 +47,7 @@ func (b *build) plugin() api.Plugin {
 			return b.resolve(pb, a)
 		})
 		pb.OnLoad(api.OnLoadOptions{Filter: `.*`, Namespace: namespace}, loadEmbedded)
+		pb.OnLoad(api.OnLoadOptions{Filter: `.*`, Namespace: sharedNamespace}, b.loadShared)
 		if b.host == hostNode {
 			pb.OnLoad(api.OnLoadOptions{Filter: `\.[cm]?[jt]sx?$`, Namespace: "file"}, loadWithMeta)
 		}
@@ -58,7 +61,9 @@ func (b *build) resolve(pb api.PluginBuild, a api.OnResolveArgs) (api.OnResolveR
 	switch {
 	case a.Path == "kici:workflow":
 		return api.OnResolveResult{Path: b.workflowPath(), Namespace: "file"}, nil
-	case a.Path == "@kici-dev/sdk", a.Namespace == namespace && !isBuiltin(a.Path), a.Kind == api.ResolveEntryPoint:
+	case a.Path == "@kici-dev/sdk" && a.Namespace != namespace && b.host == hostEmbedded:
+		return api.OnResolveResult{Path: a.Path, Namespace: sharedNamespace}, nil
+	case a.Path == "@kici-dev/sdk", a.Namespace == namespace && !isBuiltin(a.Path), strings.HasPrefix(a.Path, "kici:"):
 		return embedded(a)
 	case a.Path == "zod":
 		return b.resolveSchema(pb, a)
@@ -90,7 +95,15 @@ func (b *build) resolveSchema(pb api.PluginBuild, a api.OnResolveArgs) (api.OnRe
 	if r := b.ask(pb, a); len(r.Errors) == 0 {
 		return api.OnResolveResult{Path: r.Path, Namespace: r.Namespace, PluginData: a.PluginData}, nil
 	}
+	if b.host == hostEmbedded {
+		return api.OnResolveResult{Path: a.Path, Namespace: sharedNamespace}, nil
+	}
 	return embedded(api.OnResolveArgs{Path: a.Path})
+}
+
+func (b *build) loadShared(a api.OnLoadArgs) (api.OnLoadResult, error) {
+	source := b.library.loadShared(a.Path)
+	return api.OnLoadResult{Contents: &source, Loader: api.LoaderJS}, nil
 }
 
 // ask lets esbuild resolve the import by its own rules.
@@ -185,7 +198,7 @@ func (b *build) sources(metafile string) ([]string, error) {
 	}
 	var list []string
 	for name := range meta.Inputs {
-		if !strings.HasPrefix(name, namespace+":") {
+		if !strings.HasPrefix(name, namespace+":") && !strings.HasPrefix(name, sharedNamespace+":") && name != "kici:entry" {
 			list = append(list, b.relative(name))
 		}
 	}

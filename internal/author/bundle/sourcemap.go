@@ -28,7 +28,9 @@ type Place struct {
 }
 
 // Embedded reports whether the place is in a module of ours and not in one of the author's.
-func (p Place) Embedded() bool { return strings.HasPrefix(p.File, namespace+":") }
+func (p Place) Embedded() bool {
+	return strings.HasPrefix(p.File, namespace+":") || strings.HasPrefix(p.File, sharedNamespace+":")
+}
 
 // ParseMap reads the source map that Build gives.
 func ParseMap(raw []byte) (*Map, error) {
@@ -42,8 +44,8 @@ func ParseMap(raw []byte) (*Map, error) {
 	m := &Map{}
 	for _, s := range file.Sources {
 		// Sources are relative to the folder of the script, which stands at the repository's root.
-		if !strings.HasPrefix(s, namespace+":") {
-			s = path.Clean(path.Join(".kici-bundle", s))
+		if !strings.HasPrefix(s, namespace) || !strings.Contains(s, ":") {
+			s = path.Clean(path.Join(outputDir, s))
 		}
 		m.sources = append(m.sources, s)
 	}
@@ -122,7 +124,7 @@ func (m *Map) Lookup(line, column int) (Place, bool) {
 	if !exact {
 		i--
 	}
-	if i < 0 || segments[i].source >= len(m.sources) {
+	if i < 0 || segments[i].source < 0 || segments[i].source >= len(m.sources) {
 		return Place{}, false
 	}
 	s := segments[i]

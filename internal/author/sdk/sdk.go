@@ -4,7 +4,10 @@
 package sdk
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"path"
 	"strings"
@@ -19,7 +22,6 @@ var modules = map[string]string{
 	"@kici-dev/sdk/runtime": "ts/sdk/runtime.ts",
 	"zod":                   "ts/sdk/zod.ts",
 	"kici:runner":           "ts/runner/main.ts",
-	"kici:runner-node":      "ts/runner/node.ts",
 	"kici:compile":          "ts/compile/main.ts",
 	"kici:compile-node":     "ts/compile/node.ts",
 }
@@ -54,6 +56,21 @@ func Resolve(importer, name string) (file string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// Digest is a hash of every embedded module that a bundle may contain, in hex. What was built from the modules ahead of
+// time is good as long as it is the same.
+func Digest() string {
+	h := sha256.New()
+	// Walking an embedded file system cannot fail.
+	_ = fs.WalkDir(files, "ts", func(name string, d fs.DirEntry, _ error) error {
+		if raw, err := files.ReadFile(name); err == nil && path.Ext(name) == ".ts" {
+			_, _ = fmt.Fprintf(h, "%s %d\n", name, len(raw))
+			_, _ = h.Write(raw)
+		}
+		return nil
+	})
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Declarations is the text of the declaration file that `kici init` writes: the types of `@kici-dev/sdk`, documented so

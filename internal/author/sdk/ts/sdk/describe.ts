@@ -128,8 +128,9 @@ function checkGraph(workflow: any, report: Report): void {
     else nodes.push({ name, needs });
     owners.set(name, owners.get(name) ?? job);
   }
+  const plain = (text: string) => text.replace(/(?:job )?'dynamicGroup\(([^)]*)\)'/g, "group '$1'").replace(/dynamicGroup\(([^)]*)\)/g, '$1 (group)');
   for (const p of validateDag(nodes)) {
-    report.error(p.code, siteOf(owners.get(p.node)) || siteOf(workflow), p.message, p.suggestion && `did you mean '${p.suggestion}'?`);
+    report.error(p.code, siteOf(owners.get(p.node)) || siteOf(workflow), plain(p.message), p.suggestion && plain(`did you mean '${p.suggestion}'?`));
   }
 }
 
