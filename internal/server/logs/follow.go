@@ -1,0 +1,89 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+)
+
+// waiter is what the followers of one log wait on together.
+type waiter struct {
+	changed chan struct{} // closed at the next append or at the finish
+	refs    int           // followers waiting
+}
+
+// Wait returns true as soon as the log reaches beyond the byte offset, and false when it is finished and does not. It
+// ends with the context's error otherwise. After a restart a log is not known to be finished; whoever follows one bounds
+// the wait and looks at the step's status.
+func (s *Store) Wait(ctx context.Context, path string, cursor int64) (more bool, err error) {
+	for {
+		w, finished := s.watch(path)
+		e, err := s.endOf(path)
+		switch {
+		case err != nil || e.size > cursor || finished:
+			s.unwatch(path, w)
+			return err == nil && e.size > cursor, err
+		}
+		select {
+		case <-w.changed:
+			s.unwatch(path, w)
+		case <-ctx.Done():
+			s.unwatch(path, w)
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// endOf is the present end of a log; one that does not exist yet ends at 0.
+func (s *Store) endOf(path string) (end, error) {
+	if e, ok := s.liveEnd(path); ok {
+		return e, nil
+	}
+	var found end
+	err := s.view(path, func(_ io.ReaderAt, e end) error {
+		found = e
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return end{}, nil
+	}
+	return found, err
+}
+
+// watch registers a follower before it looks at the end, so that no append falls between the two.
+func (s *Store) watch(path string) (w *waiter, finished bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w = s.waiters[path]
+	if w == nil {
+		w = &waiter{changed: make(chan struct{})}
+		s.waiters[path] = w
+	}
+	w.refs++
+	return w, s.finished.Contains(path)
+}
+
+func (s *Store) unwatch(path string, w *waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.refs--
+	if w.refs == 0 && s.waiters[path] == w {
+		delete(s.waiters, path)
+	}
+}
+
+// wake lets the followers of a log look again.
+func (s *Store) wake(path string, finished bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if finished {
+		s.finished.Add(path, struct{}{})
+	} else {
+		s.finished.Remove(path)
+	}
+	if w := s.waiters[path]; w != nil {
+		close(w.changed)
+		delete(s.waiters, path)
+	}
+}
