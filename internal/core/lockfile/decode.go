@@ -59,9 +59,9 @@ func (d *decoder) text(n *node, field string) string {
 // clean is the text without lone surrogates and NUL, which UTF-8 and the databases refuse.
 func clean(n *node) string {
 	if n.dirty {
-		return ci.CleanText(n.text)
+		return ci.CleanText(n.text())
 	}
-	return n.text
+	return n.text()
 }
 
 func cleanKey(n *node) string { return ci.CleanText(n.key) }
@@ -171,7 +171,7 @@ func (d *decoder) textOrInline(n *node, field string) Text {
 
 func (d *decoder) inline(n *node) *Inline {
 	t := n.member("_type")
-	if t == nil || t.text != "inline" {
+	if t == nil || t.text() != "inline" {
 		return nil
 	}
 	in := Inline{}

@@ -29,12 +29,23 @@ func (k nodeKind) String() string {
 // the others as written; of a repeated key the first place and the last value count.
 type node struct {
 	kind  nodeKind
-	dirty bool   // text holds a lone surrogate, in three-byte form, or NUL
-	truth bool   // of kindBool
-	key   string // name of this member in its object
-	text  string // of kindText decoded, of kindNumber as written
-	raw   string // the value as written
-	items []node // elements or members
+	dirty bool    // text holds a lone surrogate, in three-byte form, or NUL
+	truth bool    // of kindBool
+	key   string  // name of this member in its object
+	raw   string  // the value as written
+	plain *string // of kindText: the decoded text where it has escapes; nil: it is what stands between the quotes
+	items []node  // elements or members
+}
+
+// text is the value of a kindText.
+func (n *node) text() string {
+	switch {
+	case n.kind != kindText:
+		return ""
+	case n.plain != nil:
+		return *n.plain
+	}
+	return n.raw[1 : len(n.raw)-1]
 }
 
 // maxDepth bounds nesting. Real documents stay below 15; the bound keeps a hostile one from exhausting the stack.
@@ -109,11 +120,10 @@ func (p *parser) value(key string) (n node, err error) {
 		n.items, err = p.list()
 	case c == '"':
 		n.kind = kindText
-		n.text, n.dirty, err = p.quoted()
+		n.plain, n.dirty, err = p.textValue()
 	case c == '-' || c >= '0' && c <= '9':
 		n.kind = kindNumber
 		err = p.number()
-		n.text = p.src[start:p.pos]
 	default:
 		n.kind, n.truth, err = p.word()
 	}
@@ -273,6 +283,17 @@ func (p *parser) digits() bool {
 		p.pos++
 	}
 	return p.pos > start
+}
+
+// textValue reads a text that is a value; plain is nil when it has no escapes.
+func (p *parser) textValue() (plain *string, dirty bool, err error) {
+	start := p.pos
+	text, dirty, err := p.quoted()
+	if err != nil || len(text) == p.pos-start-2 {
+		return nil, dirty, err // each escape is longer than what it stands for
+	}
+	decoded := text // only these go to the heap
+	return &decoded, dirty, nil
 }
 
 // quoted reads a text. One without escapes is a part of the document itself.

@@ -137,7 +137,14 @@ type checkedKey struct{ source, flags string }
 
 type checkedRegex struct {
 	checkedKey
-	where string
+	where place
+}
+
+// place is the list of matchers being checked. It becomes text only for a message.
+type place struct{ workflow, job, field string }
+
+func (p place) String() string {
+	return fmt.Sprintf("lock workflow '%s' job '%s' %s", p.workflow, p.job, p.field)
 }
 
 func checkFile(root *node) *finding {
@@ -181,7 +188,7 @@ func (c *checker) workflow(n *node, i int) {
 		c.fail(Malformed, "Invalid lock file: workflows[%d] is %s, not an object", i, n.kind)
 		return
 	}
-	name := nameOf(n, fmt.Sprintf("#%d", i))
+	name := nameOf(n, "?")
 	jobs := n.member("jobs")
 	if jobs == nil || jobs.kind == kindNull {
 		return // a workflow without jobs never runs anything, which planning says
@@ -200,27 +207,28 @@ func (c *checker) workflow(n *node, i int) {
 }
 
 func (c *checker) job(n *node, workflow string) {
-	if t := n.member("_type"); t == nil || t.kind != kindText || t.text != string(KindStatic) {
+	if t := n.member("_type"); t == nil || t.kind != kindText || t.text() != string(KindStatic) {
 		return
 	}
-	where := fmt.Sprintf("lock workflow '%s' job '%s'", workflow, nameOf(n, "?"))
-	c.matchers(n.member("runsOn"), where+" runsOn")
-	c.matchers(n.member("excludeLabels"), where+" excludeLabels")
+	at := place{workflow: workflow, job: nameOf(n, "?")}
+	in := func(field string) place { at.field = field; return at }
+	c.matchers(n.member("runsOn"), in("runsOn"))
+	c.matchers(n.member("excludeLabels"), in("excludeLabels"))
 	all := n.member("runsOnAll")
 	if all == nil || all.kind != kindObject {
 		return
 	}
 	if groups := all.member("include"); groups != nil && !falsy(groups) {
-		if c.isList(groups, where+" runsOnAll.include") {
+		if c.isList(groups, in("runsOnAll.include")) {
 			for i := range groups.items {
-				c.group(&groups.items[i], where+" runsOnAll.include")
+				c.group(&groups.items[i], in("runsOnAll.include"))
 			}
 		}
 	}
-	c.matchers(all.member("exclude"), where+" runsOnAll.exclude")
+	c.matchers(all.member("exclude"), in("runsOnAll.exclude"))
 }
 
-func (c *checker) group(n *node, where string) {
+func (c *checker) group(n *node, where place) {
 	if n.kind == kindNull {
 		c.fail(Malformed, "%s: expected a list, found null", where)
 		return
@@ -229,7 +237,7 @@ func (c *checker) group(n *node, where string) {
 }
 
 // isList also tells the older form of a document, a plain text, apart: its author has to recompile.
-func (c *checker) isList(n *node, where string) bool {
+func (c *checker) isList(n *node, where place) bool {
 	switch n.kind {
 	case kindList:
 		return true
@@ -241,12 +249,12 @@ func (c *checker) isList(n *node, where string) bool {
 	return false
 }
 
-func (c *checker) invalid(n *node, where string) {
+func (c *checker) invalid(n *node, where place) {
 	c.fail(InvalidMatcher, "%s: invalid label matcher %s — expected %s. Recompile the lock with `kici compile`.",
 		where, shorten(n.raw), label.MatcherShapes)
 }
 
-func (c *checker) matchers(n *node, where string) {
+func (c *checker) matchers(n *node, where place) {
 	if n == nil || falsy(n) || !c.isList(n, where) {
 		return
 	}
@@ -262,7 +270,7 @@ func (c *checker) matchers(n *node, where string) {
 	}
 }
 
-func (c *checker) note(m label.Matcher, where string) {
+func (c *checker) note(m label.Matcher, where place) {
 	key := checkedKey{m.Source, m.Flags}
 	if c.seen[key] {
 		return
@@ -304,7 +312,7 @@ func falsy(n *node) bool {
 	case kindBool:
 		return !n.truth
 	case kindText:
-		return n.text == ""
+		return n.text() == ""
 	case kindNumber:
 		return number(n) == 0
 	}

@@ -93,10 +93,10 @@ func amounts(n *node) (a Amounts, err error) {
 		switch {
 		case m.key == "cpus" && m.kind == kindNumber:
 			if a.CPUs = number(m); a.CPUs <= 0 || a.CPUs > maxCPUs {
-				return a, fmt.Errorf("%s: %s is not above 0 and at most %d", where, m.text, maxCPUs)
+				return a, fmt.Errorf("%s: %s is not above 0 and at most %d", where, m.raw, maxCPUs)
 			}
 		case m.key == "memory" && m.kind == kindText:
-			if a.MemoryBytes, err = ParseMemory(m.text); err != nil {
+			if a.MemoryBytes, err = ParseMemory(m.text()); err != nil {
 				return a, fmt.Errorf("%s: %w", where, err)
 			}
 		case m.key == "cpus" || m.key == "memory":

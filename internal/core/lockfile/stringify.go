@@ -18,7 +18,7 @@ func appendJSON(b []byte, n *node, indent string, at int) []byte {
 	case kindNumber:
 		return append(b, formatNumber(number(n))...)
 	case kindText:
-		return appendText(b, n.text)
+		return appendText(b, n.text())
 	}
 	open, closing := byte('['), byte(']')
 	if n.kind == kindObject {
@@ -100,7 +100,7 @@ func appendWide(b []byte, s string) (out []byte, size int) {
 
 // number is the value of a number node; beyond the range of a double it is infinite, as in ECMAScript.
 func number(n *node) float64 {
-	f, err := strconv.ParseFloat(n.text, 64)
+	f, err := strconv.ParseFloat(n.raw, 64)
 	if err != nil && !math.IsInf(f, 0) {
 		return math.NaN() // not reached: the parser admits only what ParseFloat reads
 	}

@@ -150,7 +150,7 @@ type builder struct {
 	count     int                 // of jobs, also of those left out because the plan is refused anyway
 	needs     []dependant         // one for each job, in the same order
 	expansion map[string][]string // base name or group → names of its jobs
-	taken     map[string]bool     // names in use
+	taken     map[string]int      // names in use, with the number of children that asked for each
 }
 
 // add plans one entry of the workflow's jobs, the i-th.
@@ -269,22 +269,23 @@ func onlyAgent(j lockfile.Job, what string) *refusal {
 // values may read the same when joined.
 func (b *builder) unique(name string) string {
 	free := name
-	for n := 2; b.taken[free]; n++ {
-		free = fmt.Sprintf("%s #%d", name, n)
+	for b.taken[free] > 0 {
+		b.taken[name]++ // so that the next of this name starts its search here
+		free = fmt.Sprintf("%s #%d", name, b.taken[name])
 	}
-	b.taken[free] = true
+	b.taken[free] = 1
 	return free
 }
 
 // baseNames are the names that children may not take.
-func baseNames(w lockfile.Workflow) map[string]bool {
-	taken := map[string]bool{}
+func baseNames(w lockfile.Workflow) map[string]int {
+	taken := map[string]int{}
 	for i, j := range w.Jobs {
 		switch j.Kind() {
 		case lockfile.KindStatic:
-			taken[j.Name] = true
+			taken[j.Name] = 1
 		case lockfile.KindDynamic:
-			taken[generatorName(w.Name, i)] = true
+			taken[generatorName(w.Name, i)] = 1
 		case lockfile.KindUnknown:
 		}
 	}

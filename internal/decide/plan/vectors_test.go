@@ -5,14 +5,12 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
-	"kici/internal/kit/script"
 	"kici/internal/vectors"
 )
 
@@ -391,104 +389,4 @@ func groupVector(t *testing.T, c vectors.SuiteCase) {
 	var want struct{ Edges []vectorEdge }
 	decode(t, c.Expected, &want)
 	compareEdges(t, edges(dependants, map[string][]string{group(in.Group): in.Members}), want.Edges)
-}
-
-func TestVectorsInlineFields(t *testing.T) {
-	for _, c := range vectors.Load(t, "inline-eval.json") {
-		var in struct {
-			Fn      string
-			LockJob json.RawMessage
-			Event   json.RawMessage
-		}
-		decode(t, c.Input, &in)
-		if in.Fn != "fields" {
-			continue
-		}
-		t.Run(c.Name, func(t *testing.T) {
-			e := evaluator{event: in.Event}
-			f, err := e.fields(lockJob(t, in.LockJob))
-			var want struct {
-				Value *struct {
-					InlineEnvironmentNames []*string
-					InlineEnv              *lockfile.Pairs
-					InlineConcurrencyGroup *string
-				}
-				Error struct{ Kind, MessagePrefix string }
-			}
-			decode(t, c.Expected, &want)
-			if want.Value == nil {
-				var failed *script.Error
-				if !errors.As(err, &failed) || string(failed.Kind) != want.Error.Kind || !strings.HasPrefix(err.Error(), want.Error.MessagePrefix) {
-					t.Errorf("error %v, want %+v", err, want.Error)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := want.Value
-			if diff := cmp.Diff(w.InlineEnvironmentNames, f.contexts) + cmp.Diff(w.InlineEnv, f.env) + cmp.Diff(w.InlineConcurrencyGroup, f.group); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestVectorsEnvMerge(t *testing.T) {
-	for _, c := range vectors.LoadSuite(t, "env-merge.json") {
-		t.Run(c.ID, func(t *testing.T) {
-			switch c.Fn {
-			case "jobContextNames":
-				contextNamesVector(t, c)
-			case "inlineFields":
-				inlineFieldsVector(t, c)
-			}
-		})
-	}
-}
-
-func contextNamesVector(t *testing.T, c vectors.SuiteCase) {
-	var in struct {
-		Elements    json.RawMessage
-		InlineNames []*string
-	}
-	decode(t, c.Input, &in)
-	j := lockJob(t, json.RawMessage(`{"name":"j","contexts":`+string(in.Elements)+`}`))
-	got := contextNames(j.Environments, in.InlineNames)
-	var want struct {
-		Names, Display []string
-		NeedsInit      bool
-	}
-	decode(t, c.Expected, &want)
-	if diff := cmp.Diff(want.Names, got.names) + cmp.Diff(want.Display, got.display) + cmp.Diff(want.NeedsInit, got.unnamed); diff != "" {
-		t.Error(diff)
-	}
-	if (needsAgent(j, got) != "") != want.NeedsInit {
-		t.Errorf("needs an agent for %q, want %v", needsAgent(j, got), want.NeedsInit)
-	}
-}
-
-func inlineFieldsVector(t *testing.T, c vectors.SuiteCase) {
-	var in struct{ Job, Event json.RawMessage }
-	decode(t, c.Input, &in)
-	e := evaluator{event: in.Event}
-	f, err := e.fields(lockJob(t, in.Job))
-	if c.Error != "" {
-		if err == nil || !strings.HasPrefix(err.Error(), c.Error) {
-			t.Errorf("error %v, want %s", err, c.Error)
-		}
-		return
-	}
-	var want struct {
-		ContextNames     []*string
-		Env              *lockfile.Pairs
-		ConcurrencyGroup *string
-	}
-	decode(t, c.Expected, &want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want.ContextNames, f.contexts) + cmp.Diff(want.Env, f.env) + cmp.Diff(want.ConcurrencyGroup, f.group); diff != "" {
-		t.Error(diff)
-	}
 }
