@@ -1,0 +1,72 @@
+// Package outbox carries effects over a crash: whoever changes the state writes the effect in the same transaction, and
+// a consumer claims it by topic, acts, and deletes the row. An effect may therefore happen twice, never not at all;
+// consumers act by natural keys.
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"kici/internal/server/store"
+)
+
+// Effect is one row.
+type Effect struct {
+	ID       string
+	Topic    string
+	Target   string // what it concerns, such as an agent id
+	Payload  json.RawMessage
+	Attempts int
+}
+
+// Put writes an effect. It is due at once.
+func Put(ctx context.Context, tx *store.Tx, topic, target string, payload any, now int64) error {
+	raw, err := json.Marshal(payload)
+	if err != nil {
+		return fmt.Errorf("write effect %s: %w", topic, err)
+	}
+	_, err = tx.ExecContext(ctx, insertEffect, uuid.NewString(), topic, target, string(raw), now)
+	if err != nil {
+		return fmt.Errorf("write effect %s: %w", topic, err)
+	}
+	return nil
+}
+
+// Due reads up to limit effects of a topic that are due, oldest first.
+func Due(ctx context.Context, q store.Querier, topic string, now int64, limit int) ([]Effect, error) {
+	rows, err := q.QueryContext(ctx, selectDue, topic, now, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read effects %s: %w", topic, err)
+	}
+	defer rows.Close()
+	var out []Effect
+	for rows.Next() {
+		e := Effect{Topic: topic}
+		var payload string
+		if err := rows.Scan(&e.ID, &e.Target, &payload, &e.Attempts); err != nil {
+			return nil, err
+		}
+		e.Payload = json.RawMessage(payload)
+		out = append(out, e)
+	}
+	return out, rows.Err()
+}
+
+// Done deletes an effect that has happened, and reports whether it was still there.
+func Done(ctx context.Context, tx *store.Tx, id string) (bool, error) {
+	return store.Changed(tx.ExecContext(ctx, "DELETE FROM outbox WHERE id = $1", id))
+}
+
+// Retry makes an effect due again later.
+func Retry(ctx context.Context, tx *store.Tx, id string, due int64) error {
+	_, err := tx.ExecContext(ctx, "UPDATE outbox SET attempts = attempts + 1, due_at = $2 WHERE id = $1", id, due)
+	return err
+}
+
+const (
+	insertEffect = `INSERT INTO outbox (id, topic, target, payload, created_at, due_at) VALUES ($1, $2, $3, $4, $5, $5)`
+	selectDue    = `SELECT id, target, payload, attempts FROM outbox WHERE topic = $1 AND due_at <= $2 ORDER BY due_at, id LIMIT $3`
+)

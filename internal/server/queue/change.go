@@ -1,0 +1,83 @@
+package queue
+
+import (
+	"context"
+
+	"kici/internal/server/store"
+)
+
+// Acknowledge clears the ack deadline of a dispatched row.
+func Acknowledge(ctx context.Context, tx *store.Tx, jobID string, now int64) (bool, error) {
+	ok, err := store.Changed(tx.ExecContext(ctx,
+		"UPDATE dispatch_queue SET ack_deadline = NULL WHERE id = $1 AND status = 'dispatched'", jobID))
+	if err != nil || !ok {
+		return ok, err
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE dispatch_attempts SET acked_at = $2
+WHERE job_id = $1 AND acked_at IS NULL AND ended_at IS NULL`, jobID, now)
+	return true, err
+}
+
+// Start marks a row as started: a step of it may run. It also answers the dispatch and ends a recovery.
+func Start(ctx context.Context, tx *store.Tx, jobID string) (bool, error) {
+	return store.Changed(tx.ExecContext(ctx, `UPDATE dispatch_queue
+SET status = 'dispatched', started = TRUE, ack_deadline = NULL, recovery_deadline = NULL
+WHERE id = $1 AND status IN ('dispatched', 'recovering')`, jobID))
+}
+
+// Requeue puts a row back in line, with one attempt more, at its old place. A row that never had an expiry gets one
+// now, else it could wait for ever.
+func Requeue(ctx context.Context, tx *store.Tx, jobID, why string, now, expiresAt int64) (bool, error) {
+	ok, err := store.Changed(tx.ExecContext(ctx, `UPDATE dispatch_queue
+SET status = 'pending', attempts = attempts + 1, agent_id = NULL, node_id = NULL, ack_deadline = NULL,
+    recovery_deadline = NULL, started = FALSE, expires_at = coalesce(expires_at, $2)
+WHERE id = $1 AND status IN ('dispatched', 'recovering')`, jobID, nullMillis(expiresAt)))
+	if err != nil || !ok {
+		return ok, err
+	}
+	return true, endAttempt(ctx, tx, jobID, why, now)
+}
+
+// Recover marks a row as waiting for its agent until the deadline. The ack deadline stays: it tells later that the
+// dispatch was never answered, so that the job cannot have started.
+func Recover(ctx context.Context, tx *store.Tx, jobID string, deadline int64) (bool, error) {
+	return store.Changed(tx.ExecContext(ctx, `UPDATE dispatch_queue
+SET status = 'recovering', recovery_deadline = $2 WHERE id = $1 AND status = 'dispatched'`, jobID, deadline))
+}
+
+// Reclaim gives a row back to the agent that returned with it.
+func Reclaim(ctx context.Context, tx *store.Tx, jobID, nodeID string) (bool, error) {
+	return store.Changed(tx.ExecContext(ctx, `UPDATE dispatch_queue
+SET status = 'dispatched', started = TRUE, node_id = $2, ack_deadline = NULL, recovery_deadline = NULL
+WHERE id = $1 AND status IN ('dispatched', 'recovering')`, jobID, nodeID))
+}
+
+// Complete ends a row whose job was done.
+func Complete(ctx context.Context, tx *store.Tx, jobID, why string, now int64) (bool, error) {
+	return end(ctx, tx, jobID, "completed", why, now, "status IN ('dispatched', 'recovering')")
+}
+
+// Fail gives a row up.
+func Fail(ctx context.Context, tx *store.Tx, jobID, why string, now int64) (bool, error) {
+	return end(ctx, tx, jobID, "failed", why, now, "status IN ('pending', 'dispatched', 'recovering')")
+}
+
+// Expire ends a row that was never given to an agent.
+func Expire(ctx context.Context, tx *store.Tx, jobID, why string, now int64) (bool, error) {
+	return end(ctx, tx, jobID, "expired", why, now, "status = 'pending'")
+}
+
+func end(ctx context.Context, tx *store.Tx, jobID, status, why string, now int64, guard string) (bool, error) {
+	ok, err := store.Changed(tx.ExecContext(ctx, `UPDATE dispatch_queue
+SET status = $2, ack_deadline = NULL, recovery_deadline = NULL WHERE id = $1 AND `+guard, jobID, status))
+	if err != nil || !ok {
+		return ok, err
+	}
+	return true, endAttempt(ctx, tx, jobID, why, now)
+}
+
+func endAttempt(ctx context.Context, tx *store.Tx, jobID, why string, now int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE dispatch_attempts SET ended_at = $2, outcome = $3
+WHERE job_id = $1 AND ended_at IS NULL`, jobID, now, why)
+	return err
+}

@@ -1,0 +1,248 @@
+// Package queue holds the dispatch queue: which jobs wait for an agent, who has them, and how often they were offered.
+// It is statements only. Every change is conditional and reports whether it changed a row: follow-up effects belong to
+// the one who did.
+//
+// A row does not carry what the job demands of an agent; it names an interned selector. The dispatcher decides once per
+// agent and selector whether they fit, takes the oldest head among those that do, and claims it by id, so a claim costs
+// the same with a hundred thousand rows ahead that fit nobody here.
+package queue
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/label"
+	"kici/internal/server/store"
+)
+
+// Row is a queue row. Times are milliseconds; 0 means unset.
+type Row struct {
+	JobID             string
+	RunID             string
+	SelectorID        string
+	Status            ci.QueueStatus
+	CreatedAt         int64
+	ExpiresAt         int64
+	Attempts          int // completed re-deliveries
+	AgentID           string
+	NodeID            string
+	ClaimedAt         int64
+	AckDeadline       int64
+	Started           bool
+	RecoveryDeadline  int64
+	ProvisioningError string
+}
+
+// Intern stores a selector and gives its id, a hash of its canonical text: the same demand has the same id everywhere.
+func Intern(ctx context.Context, tx *store.Tx, s label.Selector) (string, error) {
+	text := s.Canonical()
+	sum := sha256.Sum256([]byte(text))
+	id := hex.EncodeToString(sum[:12])
+	_, err := tx.ExecContext(ctx, insertSelector, id, text)
+	if err != nil {
+		return "", fmt.Errorf("intern selector: %w", err)
+	}
+	return id, nil
+}
+
+// Selector reads an interned selector back.
+func Selector(ctx context.Context, q store.Querier, id string) (label.Selector, error) {
+	var text string
+	if err := q.QueryRowContext(ctx, "SELECT canonical FROM selectors WHERE id = $1", id).Scan(&text); err != nil {
+		return label.Selector{}, fmt.Errorf("read selector %s: %w", id, err)
+	}
+	return label.ParseSelector(text)
+}
+
+// Enqueue adds a pending row. createdAt is the place in the line; expiresAt 0 waits for ever. A row that exists stays.
+func Enqueue(ctx context.Context, tx *store.Tx, jobID, runID, selectorID string, createdAt, expiresAt int64) (bool, error) {
+	return store.Changed(tx.ExecContext(ctx, insertRow, jobID, runID, selectorID, createdAt, nullMillis(expiresAt)))
+}
+
+// Depth counts the pending rows, up to limit, which bounds what the question costs.
+func Depth(ctx context.Context, q store.Querier, limit int) (int, error) {
+	var n int
+	err := q.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1 FROM dispatch_queue WHERE status = 'pending' LIMIT $1) p", limit).Scan(&n)
+	return n, err
+}
+
+// Head is the oldest pending row of one selector.
+type Head struct {
+	SelectorID string
+	JobID      string
+	CreatedAt  int64
+}
+
+// Heads gives the oldest pending row of every selector that has one. It skips from selector to selector in the index,
+// so its cost grows with the selectors and not with the rows.
+func Heads(ctx context.Context, q store.Querier) ([]Head, error) {
+	rows, err := q.QueryContext(ctx, selectHeads)
+	if err != nil {
+		return nil, fmt.Errorf("read heads: %w", err)
+	}
+	defer rows.Close()
+	var heads []Head
+	for rows.Next() {
+		var h Head
+		if err := rows.Scan(&h.SelectorID, &h.JobID, &h.CreatedAt); err != nil {
+			return nil, err
+		}
+		heads = append(heads, h)
+	}
+	return heads, rows.Err()
+}
+
+// HeadOf gives the oldest pending row of one selector that has not expired.
+func HeadOf(ctx context.Context, q store.Querier, selectorID string) (h Head, ok bool, err error) {
+	h.SelectorID = selectorID
+	err = q.QueryRowContext(ctx, selectHead, selectorID).Scan(&h.JobID, &h.CreatedAt)
+	if err == sql.ErrNoRows {
+		return Head{}, false, nil
+	}
+	return h, err == nil, err
+}
+
+// Held counts, for every agent that holds jobs, how many.
+func Held(ctx context.Context, q store.Querier) (map[string]int, error) {
+	rows, err := q.QueryContext(ctx, selectHeld)
+	if err != nil {
+		return nil, fmt.Errorf("count held jobs: %w", err)
+	}
+	defer rows.Close()
+	held := map[string]int{}
+	for rows.Next() {
+		var agent string
+		var n int
+		if err := rows.Scan(&agent, &n); err != nil {
+			return nil, err
+		}
+		held[agent] = n
+	}
+	return held, rows.Err()
+}
+
+// Claim gives a pending row to an agent that has room for it. The row, its owner and its ack deadline change in one
+// statement, and the agent's room is counted in the same one, so two agents never hold one job and no agent holds more
+// than it can.
+func Claim(ctx context.Context, tx *store.Tx, jobID, agentID, nodeID string, room int, now, ackDeadline int64) (bool, error) {
+	ok, err := store.Changed(tx.ExecContext(ctx, claimRow, jobID, agentID, nodeID, now, ackDeadline, room))
+	if err != nil || !ok {
+		return false, err
+	}
+	_, err = tx.ExecContext(ctx, insertAttempt, jobID, agentID, nodeID, now)
+	return true, err
+}
+
+// ByJob reads the row of a job, locked for the transaction.
+func ByJob(ctx context.Context, tx *store.Tx, jobID string) (row Row, ok bool, err error) {
+	row, err = scanRow(tx.QueryRowContext(ctx, selectRow+" WHERE id = $1"+tx.ForUpdate(), jobID))
+	if err == sql.ErrNoRows {
+		return Row{}, false, nil
+	}
+	return row, err == nil, err
+}
+
+// OfAgent lists the jobs that an agent holds or may come back with.
+func OfAgent(ctx context.Context, q store.Querier, agentID string) ([]Row, error) {
+	return list(ctx, q, selectRow+" WHERE agent_id = $1 AND status IN ('dispatched', 'recovering') ORDER BY claimed_at, id", agentID)
+}
+
+// UnansweredSince lists up to limit dispatches whose ack deadline passed before now.
+func UnansweredSince(ctx context.Context, q store.Querier, now int64, limit int) ([]Row, error) {
+	return list(ctx, q, selectRow+" WHERE status = 'dispatched' AND ack_deadline < $1 ORDER BY ack_deadline LIMIT $2", now, limit)
+}
+
+// UnrecoveredSince lists up to limit rows whose recovery deadline passed before now.
+func UnrecoveredSince(ctx context.Context, q store.Querier, now int64, limit int) ([]Row, error) {
+	return list(ctx, q, selectRow+" WHERE status = 'recovering' AND recovery_deadline < $1 ORDER BY recovery_deadline LIMIT $2", now, limit)
+}
+
+// ExpiredSince lists up to limit pending rows whose time passed before now.
+func ExpiredSince(ctx context.Context, q store.Querier, now int64, limit int) ([]Row, error) {
+	return list(ctx, q, selectRow+" WHERE status = 'pending' AND expires_at < $1 ORDER BY expires_at LIMIT $2", now, limit)
+}
+
+// DispatchedBy lists the rows that a node gave out, for its own boot or for taking over its work.
+func DispatchedBy(ctx context.Context, q store.Querier, nodeID string) ([]Row, error) {
+	return list(ctx, q, selectRow+" WHERE node_id = $1 AND status = 'dispatched' ORDER BY id", nodeID)
+}
+
+// Pending lists up to limit pending rows, oldest first.
+func Pending(ctx context.Context, q store.Querier, limit int) ([]Row, error) {
+	return list(ctx, q, selectRow+" WHERE status = 'pending' ORDER BY created_at, id LIMIT $1", limit)
+}
+
+// WasHeldBy tells whether the job was ever given to that agent.
+func WasHeldBy(ctx context.Context, q store.Querier, jobID, agentID string) (bool, error) {
+	var yes bool
+	err := q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM dispatch_attempts WHERE job_id = $1 AND agent_id = $2)", jobID, agentID).Scan(&yes)
+	return yes, err
+}
+
+func list(ctx context.Context, q store.Querier, query string, args ...any) ([]Row, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list queue rows: %w", err)
+	}
+	defer rows.Close()
+	var out []Row
+	for rows.Next() {
+		row, err := scanRow(rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, row)
+	}
+	return out, rows.Err()
+}
+
+func scanRow(s interface{ Scan(...any) error }) (Row, error) {
+	var r Row
+	var agent, node, provisioning sql.NullString
+	var expires, claimed, ack, recovery sql.NullInt64
+	err := s.Scan(&r.JobID, &r.RunID, &r.SelectorID, &r.Status, &r.CreatedAt, &expires, &r.Attempts, &agent, &node,
+		&claimed, &ack, &r.Started, &recovery, &provisioning)
+	r.ExpiresAt, r.ClaimedAt, r.AckDeadline, r.RecoveryDeadline = expires.Int64, claimed.Int64, ack.Int64, recovery.Int64
+	r.AgentID, r.NodeID, r.ProvisioningError = agent.String, node.String, provisioning.String
+	return r, err
+}
+
+func nullMillis(at int64) sql.NullInt64 { return sql.NullInt64{Int64: at, Valid: at != 0} }
+
+const (
+	insertSelector = `INSERT INTO selectors (id, canonical) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`
+
+	insertRow = `INSERT INTO dispatch_queue (id, run_id, selector_id, status, created_at, expires_at)
+VALUES ($1, $2, $3, 'pending', $4, $5) ON CONFLICT (id) DO NOTHING`
+
+	selectRow = `SELECT id, run_id, selector_id, status, created_at, expires_at, attempts, agent_id, node_id,
+claimed_at, ack_deadline, started, recovery_deadline, last_provisioning_error FROM dispatch_queue`
+
+	selectHeads = `WITH RECURSIVE s (id) AS (
+    SELECT min(selector_id) FROM dispatch_queue WHERE status = 'pending'
+    UNION ALL
+    SELECT (SELECT min(q.selector_id) FROM dispatch_queue q WHERE q.status = 'pending' AND q.selector_id > s.id)
+    FROM s WHERE s.id IS NOT NULL
+)
+SELECT q.selector_id, q.id, q.created_at FROM s JOIN dispatch_queue q ON q.id = (
+    SELECT h.id FROM dispatch_queue h WHERE h.status = 'pending' AND h.selector_id = s.id
+    ORDER BY h.created_at, h.id LIMIT 1)
+WHERE s.id IS NOT NULL AND q.status = 'pending'`
+
+	selectHead = `SELECT id, created_at FROM dispatch_queue WHERE status = 'pending' AND selector_id = $1
+ORDER BY created_at, id LIMIT 1`
+
+	selectHeld = `SELECT agent_id, count(*) FROM dispatch_queue WHERE status IN ('dispatched', 'recovering') GROUP BY agent_id`
+
+	claimRow = `UPDATE dispatch_queue SET status = 'dispatched', agent_id = $2, node_id = $3, claimed_at = $4,
+    ack_deadline = $5, started = FALSE, recovery_deadline = NULL, last_provisioning_error = NULL
+WHERE id = $1 AND status = 'pending' AND (expires_at IS NULL OR expires_at >= $4)
+  AND (SELECT count(*) FROM dispatch_queue a WHERE a.agent_id = $2 AND a.status IN ('dispatched', 'recovering')) < $6`
+
+	insertAttempt = `INSERT INTO dispatch_attempts (job_id, attempt, agent_id, node_id, claimed_at)
+SELECT $1, coalesce(max(attempt), 0) + 1, $2, $3, $4 FROM dispatch_attempts WHERE job_id = $1`
+)
