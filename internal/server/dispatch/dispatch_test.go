@@ -1,0 +1,229 @@
+package dispatch_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/label"
+	"kici/internal/core/wire"
+	"kici/internal/decide/plan"
+	"kici/internal/kit/service"
+	"kici/internal/server/dispatch"
+	"kici/internal/server/engine"
+	"kici/internal/server/store"
+	"kici/internal/server/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
+
+// fakeHub is a set of agents that take whatever they are given.
+type fakeHub struct {
+	agents []dispatch.Agent
+	sent   []string // "agent job"
+	frames []wire.JobDispatch
+	gone   string // a connection that ended
+	// arrived is told of every dispatch when a test waits for one.
+	arrived chan string
+}
+
+func (h *fakeHub) Ready() []dispatch.Agent { return append([]dispatch.Agent{}, h.agents...) }
+
+func (h *fakeHub) Dispatch(_ context.Context, connection string, frame wire.JobDispatch) error {
+	if connection == h.gone {
+		return errors.New("closed")
+	}
+	h.sent = append(h.sent, connection+" "+frame.JobID)
+	h.frames = append(h.frames, frame)
+	if h.arrived != nil {
+		h.arrived <- connection + " " + frame.JobID
+	}
+	return nil
+}
+
+type fakeSecrets struct{ err error }
+
+func (s fakeSecrets) ForJob(context.Context, string, []string, string, string) (map[string]string, error) {
+	return map[string]string{"TOKEN": "hunter2"}, s.err
+}
+
+func agent(id string, slots int, labels ...string) dispatch.Agent {
+	return dispatch.Agent{Agent: label.Agent{ID: id, Labels: labels}, ConnectionID: id, MaxConcurrency: slots}
+}
+
+type bench struct {
+	t   *testing.T
+	e   *engine.Engine
+	d   *dispatch.Dispatcher
+	hub *fakeHub
+	db  *store.DB
+	now int64
+}
+
+func newBench(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets) *bench {
+	b := &bench{t: t, hub: hub, db: db, now: 1000}
+	clock := func() time.Time { return time.UnixMilli(b.now) }
+	poke := service.NewPoke()
+	log := slog.New(slog.DiscardHandler)
+	settings := engine.DefaultSettings()
+	settings.NodeID = "n"
+	b.e = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: poke, Effects: service.NewPoke()})
+	var err error
+	b.d, err = dispatch.New(dispatch.Deps{DB: db, Clock: clock, Log: log, Hub: hub, Engine: b.e, Secrets: secrets, Poke: poke,
+		Settings: dispatch.Settings{NodeID: "n", AckTimeout: 10 * time.Second, MaxLogBytes: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// register makes a run of one job; later calls make younger jobs.
+func (b *bench) register(id string, s label.Selector) {
+	b.t.Helper()
+	b.now++
+	err := b.e.Register(b.t.Context(), engine.Registration{RunID: "run-" + id, OrgID: "default", Provider: "local", Repo: "local/app",
+		CloneURL: "file:///srv/app", CheckoutRef: "main", SHA: "abc", RequestID: "trace", Event: json.RawMessage(`{"type":"push"}`),
+		Plan: plan.Plan{Workflow: "ci", Jobs: []plan.Job{{ID: id, Name: id, BaseName: id, Selector: s, Config: json.RawMessage(`{"name":"x"}`)}}}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) pass() []string {
+	b.t.Helper()
+	b.hub.sent = nil
+	if err := b.d.Pass(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.hub.sent
+}
+
+func (b *bench) reject(agent, job string) {
+	b.t.Helper()
+	if err := b.e.Rejected(b.t.Context(), agent, job, wire.RejectBusy); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func on(labels ...string) label.Selector { return label.Selector{Labels: labels} }
+
+func TestJobsGoToTheFirstFittingAgentOldestFirst(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("b", 1, "linux", "gpu"), agent("a", 2, "linux")}}
+		b := newBench(t, db, hub, fakeSecrets{})
+		b.register("nobody", on("mac"))
+		b.register("gpu", on("linux", "gpu"))
+		b.register("first", on("linux"))
+		b.register("second", on("linux"))
+		b.register("third", on("linux"))
+		if diff := cmp.Diff([]string{"b gpu", "a first", "a second"}, b.pass()); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+		if sent := b.pass(); len(sent) != 0 {
+			t.Errorf("agents without room were sent %v", sent)
+		}
+		b.reject("a", "first") // it keeps its place in line
+		if diff := cmp.Diff([]string{"a first"}, b.pass()); diff != "" {
+			t.Errorf("sent after a refusal (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestPinnedJobsWaitForTheirAgent(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
+		b := newBench(t, db, hub, fakeSecrets{})
+		b.register("pinned", label.Selector{Labels: []string{"linux"}, Pin: "b"})
+		if sent := b.pass(); len(sent) != 0 {
+			t.Errorf("sent %v", sent)
+		}
+		hub.agents = append(hub.agents, agent("b", 1, "linux"))
+		if diff := cmp.Diff([]string{"b pinned"}, b.pass()); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestFrameCarriesTheJobAndItsSecretsOnly(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
+		b := newBench(t, db, hub, fakeSecrets{})
+		b.register("j", on("linux"))
+		b.pass()
+		got := hub.frames[0]
+		got.MessageID = ""
+		want := wire.JobDispatch{RunID: "run-j", JobID: "j", RepoURL: "file:///srv/app", Ref: "main", SHA: "abc",
+			JobConfig: json.RawMessage(`{"name":"x","event":{"type":"push"}}`), Timestamp: b.now, RequestID: "trace",
+			Secrets: map[string]string{"TOKEN": "hunter2"}, MaxLogSizeBytes: 1 << 20, OrgID: "default", RepoID: "local/app"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("frame (-want +got):\n%s", diff)
+		}
+		raw, err := wire.Encode(hub.frames[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(raw), "null") {
+			t.Errorf("the frame holds null: %s", raw)
+		}
+	})
+}
+
+func TestJobWhoseSecretsCannotBeReadFails(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
+		b := newBench(t, db, hub, fakeSecrets{err: dispatch.Permanent(errors.New("scope default: wrong master key"))})
+		b.register("j", on("linux"))
+		if sent := b.pass(); len(sent) != 0 {
+			t.Errorf("sent %v", sent)
+		}
+		var status, failure string
+		err := db.Read().QueryRowContext(t.Context(), "SELECT status, init_failure FROM execution_jobs WHERE job_id = 'j'").Scan(&status, &failure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f ci.InitFailure
+		if err := json.Unmarshal([]byte(failure), &f); err != nil {
+			t.Fatal(err)
+		}
+		if status != "failed" || f.Category != ci.InitSecretResolution || f.Message != "Secret resolution failed: scope default: wrong master key" {
+			t.Errorf("job is %s with %+v", status, f)
+		}
+	})
+}
+
+func TestConnectionThatEndsInTheSameMomentGivesTheJobBack(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}, gone: "a"}
+		b := newBench(t, db, hub, fakeSecrets{})
+		b.register("j", on("linux"))
+		b.pass()
+		hub.gone = ""
+		if diff := cmp.Diff([]string{"a j"}, b.pass()); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestLoopIsWokenAndStops(t *testing.T) {
+	db := storetest.SQLite(t)
+	hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}, arrived: make(chan string, 1)}
+	b := newBench(t, db, hub, fakeSecrets{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.d.Run(ctx) }()
+	b.register("j", on("linux"))
+	if got := <-hub.arrived; got != "a j" {
+		t.Errorf("dispatched %q", got)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v", err)
+	}
+}

@@ -1,0 +1,54 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/decide/lifecycle"
+)
+
+// unusableError says that no frame can be made of a job, now or later. The message is for people and holds no secret.
+type unusableError struct {
+	category string
+	message  string
+	cause    error
+}
+
+func (e *unusableError) Error() string { return e.message }
+func (e *unusableError) Unwrap() error { return e.cause }
+
+// Permanent marks an error of resolving secrets as one that the next try would meet again. Its text is shown to people,
+// so it must hold no secret.
+func Permanent(err error) error {
+	return &unusableError{category: ci.InitSecretResolution, message: fmt.Sprintf("Secret resolution failed: %v", err), cause: err}
+}
+
+// frame builds the dispatch of a job: what is stored with it, and what is resolved only now, its secrets and what the
+// jobs that it needs have left.
+func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.JobDispatch, error) {
+	in, err := d.engine.Input(ctx, jobID)
+	if err != nil {
+		return wire.JobDispatch{}, err
+	}
+	secrets, err := d.secrets.ForJob(ctx, in.OrgID, in.Contexts, in.RunID, jobID)
+	if err != nil {
+		return wire.JobDispatch{}, fmt.Errorf("secrets of job %s: %w", jobID, err)
+	}
+	outputs, err := lifecycle.UpstreamOutputs(in.Bases, in.Upstreams)
+	if err != nil {
+		return wire.JobDispatch{}, fmt.Errorf("upstream outputs of job %s: %w", jobID, err)
+	}
+	return wire.JobDispatch{
+		MessageID: uuid.NewString(), RunID: in.RunID, JobID: jobID,
+		RepoURL: in.CloneURL, Ref: in.Ref, SHA: in.SHA,
+		JobConfig: in.Config, Timestamp: d.clock.Millis(), RequestID: in.RequestID,
+		Secrets: secrets, MaxLogSizeBytes: d.settings.MaxLogBytes,
+		UpstreamJobOutputs:  outputs,
+		UpstreamJobStatuses: lifecycle.UpstreamStatuses(in.Upstreams, a.KnowsUnroutable),
+		OrgID:               in.OrgID, RepoID: in.Repo,
+	}, nil
+}

@@ -1,0 +1,30 @@
+// Package dispatch gives pending jobs to free agents: one loop a node, which claims a row in the database before the
+// frame leaves, so that two agents never hold one job.
+package dispatch
+
+import (
+	"context"
+
+	"kici/internal/core/label"
+	"kici/internal/core/wire"
+)
+
+// Agent is one agent connected to this node, as the dispatcher sees it.
+type Agent struct {
+	label.Agent
+	ConnectionID   string
+	MaxConcurrency int // jobs it runs at a time, at least 1
+	// KnowsUnroutable tells that the agent understands the status unroutable among upstream statuses; others would drop
+	// the whole dispatch for it and are told timed_out_stale.
+	KnowsUnroutable bool
+}
+
+// Hub is what the dispatcher needs of the agent connections.
+type Hub interface {
+	// Ready lists the agents that may be offered work: registered, not draining, not held off after a refusal. Whether
+	// one has room is the queue's to say.
+	Ready() []Agent
+	// Dispatch writes the frame to that connection. An error means that the connection is gone; its loss is handled as
+	// any other.
+	Dispatch(ctx context.Context, connectionID string, frame wire.JobDispatch) error
+}

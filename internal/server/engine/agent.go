@@ -1,0 +1,204 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/server/fleet"
+	"kici/internal/server/queue"
+	"kici/internal/server/store"
+)
+
+// notAssigned is what an agent reads when it speaks of a job that was given to somebody else, or is over.
+const notAssigned = "job no longer assigned to this agent"
+
+// Owned tells how an agent may speak of a job. See the type.
+func (e *Engine) Owned(ctx context.Context, agentID, jobID string) (Owned, error) {
+	o := Owned{JobID: jobID}
+	var completed sql.NullInt64
+	var holder sql.NullString
+	err := e.db.Read().QueryRowContext(ctx, selectOwner, jobID).Scan(&o.RunID, &o.JobName, &completed, &holder)
+	if isNoRows(err) {
+		return Owned{}, ErrNotOwner
+	}
+	if err != nil {
+		return Owned{}, fmt.Errorf("find owner of job %s: %w", jobID, err)
+	}
+	if holder.Valid && holder.String == agentID {
+		o.Past = completed.Valid && e.clock.Millis() > completed.Int64+e.settings.LateMessages.Milliseconds()
+		return o, nil
+	}
+	held, err := queue.WasHeldBy(ctx, e.db.Read(), jobID, agentID)
+	if err != nil {
+		return Owned{}, err
+	}
+	if !held {
+		return Owned{}, ErrNotOwner
+	}
+	o.Past = true
+	return o, nil
+}
+
+// Acked takes an agent's job.ack. An agent that is no longer the job's owner is fenced off: it must not start.
+func (e *Engine) Acked(ctx context.Context, agentID, _, jobID string) (Ack, error) {
+	var ack Ack
+	err := e.onJob(ctx, jobID, func(_ lifecycle.Run, job lifecycle.Job, _ int64) lifecycle.Outcome {
+		o, fenced := lifecycle.Acked(job, agentID)
+		ack.Fenced = fenced
+		return o
+	})
+	return ack, err
+}
+
+// Rejected takes an agent's refusal of a dispatch.
+func (e *Engine) Rejected(ctx context.Context, agentID, jobID, reason string) error {
+	return e.onJob(ctx, jobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+		if job.Row == nil || job.Row.Started {
+			return lifecycle.Outcome{Ignored: "a job that runs cannot be refused"}
+		}
+		return lifecycle.Undelivered(run, job, agentID, fmt.Sprintf("agent rejected dispatch (%s)", reason), now)
+	})
+}
+
+// Unsent takes back a claim whose frame could not be written, because the connection ended in the same moment.
+func (e *Engine) Unsent(ctx context.Context, agentID, jobID string) error {
+	return e.onJob(ctx, jobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+		if job.Row == nil || job.Row.Started {
+			return lifecycle.Outcome{Ignored: "the job runs"}
+		}
+		return lifecycle.Undelivered(run, job, agentID, "agent connection ended before the dispatch was written", now)
+	})
+}
+
+// JobReported takes an agent's job.status. States that only the server decides change nothing.
+func (e *Engine) JobReported(ctx context.Context, agentID string, m wire.JobStatus) error {
+	return e.onJob(ctx, m.JobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+		switch m.State {
+		case ci.JobRunning:
+			return lifecycle.Started(run, job, agentID, now)
+		case ci.JobCancelling:
+			return lifecycle.Cancelling(job, agentID)
+		case ci.JobSuccess, ci.JobFailed, ci.JobCancelled:
+			return lifecycle.Finished(run, job, report(agentID, m), now)
+		}
+		return lifecycle.Outcome{Ignored: fmt.Sprintf("the state %s is not an agent's to report", m.State)}
+	})
+}
+
+func report(agentID string, m wire.JobStatus) lifecycle.Report {
+	data := wire.ParseJobData(m.Data)
+	r := lifecycle.Report{Agent: agentID, Status: m.State, Error: ci.CutText(data.Error), InitFailure: data.InitFailure, Outputs: data.Outputs}
+	for _, s := range data.StepResults {
+		r.Steps = append(r.Steps, lifecycle.StepResult{
+			Name: s.Name, Status: s.Status, DurationMs: int64(s.DurationMs), Error: ci.CutText(errorText(s.Error)),
+		})
+	}
+	return r
+}
+
+// errorText reads the error of a step's result, which is a text.
+func errorText(raw json.RawMessage) string {
+	var text string
+	_ = json.Unmarshal(raw, &text) // anything else costs the text, not the result
+	return text
+}
+
+// JobBeat takes a running job's sign of life, with its progress where the agent counts it.
+func (e *Engine) JobBeat(ctx context.Context, agentID string, m wire.JobHeartbeat) error {
+	return e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		now := e.clock.Millis()
+		var progress int64
+		if m.Progress != nil {
+			progress = *m.Progress
+		}
+		_, err := tx.ExecContext(ctx, updateBeat, m.JobID, agentID, now, progress)
+		if err != nil {
+			return fmt.Errorf("beat job %s: %w", m.JobID, err)
+		}
+		return nil
+	})
+}
+
+// Connected settles, for an agent that registered, what the database has with it against what it says it still holds.
+// fresh tells that it registered on a new connection. The result are the cancels it must be sent.
+func (e *Engine) Connected(ctx context.Context, agentID string, inFlight []wire.InFlightJob, fresh bool) ([]wire.JobCancel, error) {
+	agent, err := fleet.Get(ctx, e.db.Read(), agentID)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := queue.OfAgent(ctx, e.db.Read(), agentID)
+	if err != nil {
+		return nil, err
+	}
+	r := lifecycle.Return{Agent: agentID, Fresh: fresh, Truthful: slices.Contains(agent.Features, wire.FeatureFrameAck)}
+	for _, row := range rows {
+		r.Listed = slices.ContainsFunc(inFlight, func(j wire.InFlightJob) bool { return j.JobID == row.JobID })
+		err := e.onJob(ctx, row.JobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+			r.Deadline = now + e.settings.RecoveryWindow.Milliseconds()
+			return lifecycle.Returned(run, job, r, now)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return e.strays(ctx, agentID, inFlight)
+}
+
+// strays are the jobs that an agent says it holds and that are not its own any more.
+func (e *Engine) strays(ctx context.Context, agentID string, inFlight []wire.InFlightJob) ([]wire.JobCancel, error) {
+	rows, err := queue.OfAgent(ctx, e.db.Read(), agentID)
+	if err != nil {
+		return nil, err
+	}
+	var out []wire.JobCancel
+	for _, j := range inFlight {
+		if slices.ContainsFunc(rows, func(r queue.Row) bool { return r.JobID == j.JobID }) {
+			continue
+		}
+		out = append(out, wire.JobCancel{MessageID: uuid.NewString(), RunID: j.RunID, JobID: j.JobID, Reason: notAssigned})
+	}
+	return out, nil
+}
+
+// Lost takes the end of an agent's connection. Its jobs wait for it, or are offered again when it never comes back.
+func (e *Engine) Lost(ctx context.Context, agentID, _ string) error {
+	agent, err := fleet.Get(ctx, e.db.Read(), agentID)
+	if err != nil {
+		return err
+	}
+	rows, err := queue.OfAgent(ctx, e.db.Read(), agentID)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, row := range rows {
+		failed = errors.Join(failed, e.gone(ctx, row.JobID, agentID, agent.SingleUse()))
+	}
+	return failed
+}
+
+func (e *Engine) gone(ctx context.Context, jobID, agentID string, singleUse bool) error {
+	return e.onJob(ctx, jobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+		return lifecycle.AgentGone(run, job, agentID, singleUse, now+e.settings.RecoveryWindow.Milliseconds(), now)
+	})
+}
+
+const (
+	selectOwner = `SELECT j.run_id, j.job_name, j.completed_at, q.agent_id
+FROM execution_jobs j LEFT JOIN dispatch_queue q ON q.id = j.job_id WHERE j.job_id = $1`
+
+	// The progress time moves only when the counter does, so that a stalled job can be told from a quiet one.
+	updateBeat = `UPDATE execution_jobs SET last_heartbeat_at = $3,
+    progress_at = CASE WHEN $4 > progress THEN $3 ELSE coalesce(progress_at, $3) END,
+    progress = CASE WHEN $4 > progress THEN $4 ELSE progress END
+WHERE job_id = $1 AND agent_id = $2 AND completed_at IS NULL`
+)

@@ -1,0 +1,295 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"kici/internal/core/ci"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/server/outbox"
+	"kici/internal/server/queue"
+	"kici/internal/server/store"
+)
+
+// AgentTopic is the outbox topic of what agents must be told. The target is the agent, the payload an AgentEffect.
+const AgentTopic = "agent"
+
+// AgentEffect is one thing to tell or do to an agent's connection.
+type AgentEffect struct {
+	RunID   string `json:"runId,omitempty"`
+	JobID   string `json:"jobId,omitempty"` // a job to cancel; empty = close the connection
+	Reason  string `json:"reason"`
+	Force   bool   `json:"force,omitempty"`
+	GraceMs int64  `json:"graceMs,omitempty"`
+}
+
+// apply stores an outcome and then decides, in the same transaction, what the ends of jobs in it mean: for their
+// dependants and siblings one after the other, and at last for the run.
+func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, o lifecycle.Outcome, now int64) error {
+	tx.After(func() { e.changed(run.ID) })
+	ended := o.Ended
+	if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil {
+		return err
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	for len(ended) > 0 {
+		next := ended[0]
+		ended = ended[1:]
+		a, err := loadAftermath(ctx, tx, run, next)
+		if err != nil {
+			return err
+		}
+		follow := lifecycle.Ended(a, now)
+		if err := e.storeOutcome(ctx, tx, &run, follow, now); err != nil {
+			return err
+		}
+		ended = append(ended, follow.Ended...)
+	}
+	return e.settle(ctx, tx, run, now)
+}
+
+// settle ends the run when its last job has ended.
+func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) error {
+	open, err := anyOpen(ctx, tx, run.ID)
+	if err != nil || open {
+		return err
+	}
+	jobs, err := loadSummaries(ctx, tx, run.ID)
+	if err != nil {
+		return err
+	}
+	drift, err := sawDrift(ctx, tx, run.ID)
+	if err != nil {
+		return err
+	}
+	return e.storeOutcome(ctx, tx, &run, lifecycle.Settle(run, jobs, drift, now), now)
+}
+
+// storeOutcome writes the changes of one decision, in lock order: run, jobs, queue rows, outbox.
+func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o lifecycle.Outcome, now int64) error {
+	if o.Run != nil {
+		if err := storeRun(ctx, tx, run, *o.Run); err != nil {
+			return err
+		}
+	}
+	for _, c := range o.Jobs {
+		if err := storeJob(ctx, tx, c); err != nil {
+			return err
+		}
+	}
+	for _, c := range o.Rows {
+		if err := e.storeRow(ctx, tx, run.ID, c, now); err != nil {
+			return err
+		}
+	}
+	return e.storeEffects(ctx, tx, run.ID, o.Effects, now)
+}
+
+// storeRun writes a change of the run and keeps the loaded value in step, since follow-ups decide on it.
+func storeRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, c lifecycle.RunChange) error {
+	reason, message, err := encodeReason(c.Reason)
+	if err != nil {
+		return err
+	}
+	failure, err := encodeInit(c.InitFailure)
+	if err != nil {
+		return err
+	}
+	var by, why sql.NullString
+	var at sql.NullInt64
+	forced := false
+	if c.Cancel != nil {
+		if why, _, err = encodeReason(&c.Cancel.Reason); err != nil {
+			return err
+		}
+		by, at, forced = nullText(c.Cancel.By), nullMillis(c.Cancel.At), c.Cancel.Forced
+		run.Cancel = c.Cancel
+	}
+	_, err = tx.ExecContext(ctx, updateRun, run.ID, nullText(string(c.Status)), nullMillis(c.StartedAt), nullMillis(c.CompletedAt),
+		reason, message, failure, by, why, at, forced, c.ClearReason)
+	if err != nil {
+		return fmt.Errorf("store run %s: %w", run.ID, err)
+	}
+	if c.Status != "" {
+		run.Status = c.Status
+	}
+	if c.Reason != nil {
+		run.Reason = c.Reason
+	}
+	if c.StartedAt != 0 && run.StartedAt == 0 {
+		run.StartedAt = c.StartedAt
+	}
+	return nil
+}
+
+func storeJob(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
+	reason, _, err := encodeReason(c.Reason)
+	if err != nil {
+		return err
+	}
+	failure, err := encodeInit(c.InitFailure)
+	if err != nil {
+		return err
+	}
+	changed, err := store.Changed(tx.ExecContext(ctx, updateJob, c.JobID, nullText(string(c.Status)), reason, nullText(c.Error),
+		failure, nullText(c.AgentID), nullMillis(c.StartedAt), nullMillis(c.CompletedAt), nullMillis(c.Heartbeat),
+		c.Satisfied, c.Release, nullText(string(c.Outputs))))
+	if err != nil {
+		return fmt.Errorf("store job %s: %w", c.JobID, err)
+	}
+	if !changed {
+		return errRaced // it became terminal meanwhile
+	}
+	if c.CompletedAt == 0 {
+		return nil
+	}
+	return closeSteps(ctx, tx, c)
+}
+
+// storeRow changes a queue row. A guard that no longer holds means a lost race, so the command is decided again.
+func (e *Engine) storeRow(ctx context.Context, tx *store.Tx, runID string, c lifecycle.RowChange, now int64) error {
+	changed, err := e.changeRow(ctx, tx, runID, c, now)
+	if err != nil {
+		return fmt.Errorf("change queue row %s: %w", c.JobID, err)
+	}
+	if !changed {
+		return errRaced
+	}
+	return nil
+}
+
+func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c lifecycle.RowChange, now int64) (bool, error) {
+	switch c.Op {
+	case lifecycle.RowEnqueue:
+		tx.After(e.dispatch.Wake)
+		return e.enqueue(ctx, tx, runID, c.JobID, now)
+	case lifecycle.RowRequeue:
+		tx.After(e.dispatch.Wake)
+		return queue.Requeue(ctx, tx, c.JobID, c.Reason, now, e.expiry(now))
+	case lifecycle.RowAck:
+		return queue.Acknowledge(ctx, tx, c.JobID, now)
+	case lifecycle.RowStart:
+		return queue.Start(ctx, tx, c.JobID)
+	case lifecycle.RowRecover:
+		return queue.Recover(ctx, tx, c.JobID, c.Until)
+	case lifecycle.RowReclaim:
+		return queue.Reclaim(ctx, tx, c.JobID, e.settings.NodeID)
+	case lifecycle.RowComplete:
+		tx.After(e.dispatch.Wake) // its agent has room now
+		return queue.Complete(ctx, tx, c.JobID, c.Reason, now)
+	case lifecycle.RowFail:
+		tx.After(e.dispatch.Wake)
+		return queue.Fail(ctx, tx, c.JobID, c.Reason, now)
+	case lifecycle.RowExpire:
+		return queue.Expire(ctx, tx, c.JobID, c.Reason, now)
+	}
+	return false, fmt.Errorf("unknown queue operation %d", c.Op)
+}
+
+func (e *Engine) enqueue(ctx context.Context, tx *store.Tx, runID, jobID string, now int64) (bool, error) {
+	var selector string
+	err := tx.QueryRowContext(ctx, "SELECT selector_id FROM execution_jobs WHERE job_id = $1", jobID).Scan(&selector)
+	if err != nil {
+		return false, err
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE execution_jobs SET ready_at = $2 WHERE job_id = $1", jobID, now); err != nil {
+		return false, err
+	}
+	return queue.Enqueue(ctx, tx, jobID, runID, selector, now, e.expiry(now))
+}
+
+func (e *Engine) expiry(now int64) int64 {
+	if e.settings.QueueTimeout == 0 {
+		return 0
+	}
+	return now + e.settings.QueueTimeout.Milliseconds()
+}
+
+func (e *Engine) storeEffects(ctx context.Context, tx *store.Tx, runID string, effects []lifecycle.Effect, now int64) error {
+	for _, effect := range effects {
+		target, payload := agentEffect(runID, effect)
+		if err := outbox.Put(ctx, tx, AgentTopic, target, payload, now); err != nil {
+			return err
+		}
+		tx.After(e.effects.Wake)
+	}
+	return nil
+}
+
+func agentEffect(runID string, effect lifecycle.Effect) (agent string, payload AgentEffect) {
+	switch v := effect.(type) {
+	case lifecycle.CancelJob:
+		return v.AgentID, AgentEffect{RunID: runID, JobID: v.JobID, Reason: v.Reason, Force: v.Force, GraceMs: v.GraceMs}
+	case lifecycle.DropAgent:
+		return v.AgentID, AgentEffect{Reason: v.Reason}
+	}
+	panic(fmt.Sprintf("unknown effect %T", effect)) // a new effect of the life cycle must be carried here
+}
+
+// encodeReason gives a reason as its document and as its sentence.
+func encodeReason(r *ci.Reason) (document, message sql.NullString, err error) {
+	if r == nil {
+		return document, message, nil
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return document, message, fmt.Errorf("encode reason: %w", err)
+	}
+	return nullText(string(raw)), nullText(ci.CutText(r.Message)), nil
+}
+
+func encodeInit(f *ci.InitFailure) (sql.NullString, error) {
+	if f == nil {
+		return sql.NullString{}, nil
+	}
+	raw, err := json.Marshal(f)
+	if err != nil {
+		return sql.NullString{}, fmt.Errorf("encode init failure: %w", err)
+	}
+	return nullText(string(raw)), nil
+}
+
+func nullText(s string) sql.NullString  { return sql.NullString{String: s, Valid: s != ""} }
+func nullMillis(at int64) sql.NullInt64 { return sql.NullInt64{Int64: at, Valid: at != 0} }
+
+const (
+	// A terminal run never changes. Its duration counts from its start, or from its birth when it never started. The
+	// casts tell PostgreSQL the types of parameters that it could not infer.
+	updateRun = `UPDATE execution_runs SET
+    status = coalesce($2, status),
+    started_at = coalesce(started_at, $3),
+    completed_at = CAST($4 AS BIGINT),
+    duration_ms = CAST($4 AS BIGINT) - coalesce(started_at, $3, created_at),
+    reason = CASE WHEN CAST($12 AS BOOLEAN) THEN NULL ELSE coalesce($5, reason) END,
+    failure_reason = CASE WHEN CAST($12 AS BOOLEAN) THEN NULL ELSE coalesce($6, failure_reason) END,
+    init_failure = coalesce($7, init_failure),
+    cancelled_by = coalesce($8, cancelled_by),
+    cancel_reason = coalesce($9, cancel_reason),
+    cancel_requested_at = coalesce($10, cancel_requested_at),
+    cancel_forced = cancel_forced OR $11,
+    log_bytes = CASE WHEN CAST($4 AS BIGINT) IS NULL THEN log_bytes
+        ELSE (SELECT coalesce(sum(log_bytes), 0) FROM execution_jobs j WHERE j.run_id = execution_runs.run_id) END
+WHERE run_id = $1 AND completed_at IS NULL`
+
+	// A terminal job never changes.
+	updateJob = `UPDATE execution_jobs SET
+    status = coalesce($2, status),
+    reason = CASE WHEN CAST($8 AS BIGINT) IS NOT NULL THEN $3 ELSE coalesce($3, reason) END,
+    error_message = coalesce($4, error_message),
+    init_failure = coalesce($5, init_failure),
+    agent_id = coalesce($6, agent_id),
+    started_at = coalesce(started_at, $7),
+    completed_at = CAST($8 AS BIGINT),
+    duration_ms = CAST($8 AS BIGINT) - started_at,
+    last_heartbeat_at = coalesce($9, last_heartbeat_at),
+    needs_satisfied = needs_satisfied OR $10,
+    wave_gated = wave_gated AND NOT CAST($11 AS BOOLEAN),
+    outputs = coalesce($12, outputs),
+    log_bytes = CASE WHEN CAST($8 AS BIGINT) IS NULL THEN log_bytes
+        ELSE (SELECT coalesce(sum(s.log_bytes), 0) FROM execution_steps s WHERE s.job_id = execution_jobs.job_id) END
+WHERE job_id = $1 AND completed_at IS NULL`
+)

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"kici/internal/decide/lifecycle"
+	"kici/internal/kit/service"
+	"kici/internal/server/store"
+)
+
+// Settings are the times and limits of the engine.
+type Settings struct {
+	NodeID         string
+	RecoveryWindow time.Duration // how long a job waits for its lost agent
+	QueueTimeout   time.Duration // how long a job waits for an agent, 0 = for ever
+	QueueMaxDepth  int           // pending jobs above which no new run is admitted
+	StaleAfter     time.Duration // a running job without a heartbeat for so long is given up
+	CancelPolite   time.Duration // grace, hooks and some: after it a cancel becomes forced
+	CancelForced   time.Duration // after it an agent that does not confirm is given up
+	LateMessages   time.Duration // how long after its end a job's agent may still speak of it
+}
+
+// DefaultSettings are those of a server without configuration.
+func DefaultSettings() Settings {
+	return Settings{
+		RecoveryWindow: 120 * time.Second,
+		QueueTimeout:   time.Hour,
+		QueueMaxDepth:  100_000,
+		StaleAfter:     120 * time.Second,
+		CancelPolite:   6 * time.Minute,
+		CancelForced:   30 * time.Second,
+		LateMessages:   30 * time.Second,
+	}
+}
+
+// Engine applies commands to the store.
+type Engine struct {
+	db       *store.DB
+	clock    service.Clock
+	log      *slog.Logger
+	settings Settings
+	dispatch service.Poke // there may be something to give to an agent
+	effects  service.Poke // there may be something in the outbox
+	changed  func(runID string)
+}
+
+// Deps are what an engine needs.
+type Deps struct {
+	DB       *store.DB
+	Clock    service.Clock
+	Log      *slog.Logger
+	Settings Settings
+	Dispatch service.Poke
+	Effects  service.Poke
+	// Changed is called after every commit that changed something of a run. It must not block. Nil is nobody.
+	Changed func(runID string)
+}
+
+// New makes an engine. It owns no goroutine; Sweep is the loop to run.
+func New(d Deps) *Engine {
+	if d.Changed == nil {
+		d.Changed = func(string) {}
+	}
+	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, changed: d.Changed}
+}
+
+// errRaced says that a row changed between reading and writing. The command is decided again.
+var errRaced = errors.New("the row changed meanwhile")
+
+// maxRaces bounds how often one command is decided again.
+const maxRaces = 5
+
+// write runs a command in one transaction and, when it lost a race for a row, once more on the new state.
+func (e *Engine) write(ctx context.Context, fn func(ctx context.Context, tx *store.Tx) error) error {
+	var err error
+	for range maxRaces {
+		if err = e.db.Write(ctx, fn); !errors.Is(err, errRaced) {
+			return err
+		}
+	}
+	return err
+}
+
+// onRun runs a command of run scope: the run row is locked first, so that commands of one run follow each other.
+// decide sees the run and gives the outcome; follow-ups happen in the same transaction.
+func (e *Engine) onRun(ctx context.Context, runID string, decide func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error)) error {
+	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		run, ok, err := loadRun(ctx, tx, runID)
+		if err != nil || !ok {
+			return err
+		}
+		now := e.clock.Millis()
+		o, err := decide(ctx, tx, run, now)
+		if err != nil {
+			return err
+		}
+		if o.Ignored != "" {
+			e.log.Debug("command changed nothing", "run", runID, "why", o.Ignored)
+		}
+		return e.apply(ctx, tx, run, o, now)
+	})
+}
+
+// onJob runs a command about one job, in the scope of its run. A job that does not exist is ErrNotOwner: whoever speaks
+// of it made it up.
+func (e *Engine) onJob(ctx context.Context, jobID string, decide func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome) error {
+	runID, err := e.runOf(ctx, jobID)
+	if err != nil {
+		return err
+	}
+	return e.onRun(ctx, runID, func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error) {
+		job, err := loadJob(ctx, tx, jobID)
+		if err != nil {
+			return lifecycle.Outcome{}, err
+		}
+		return decide(run, job, now), nil
+	})
+}
+
+// runOf finds the run of a job. The answer never changes, so it is read outside the transaction.
+func (e *Engine) runOf(ctx context.Context, jobID string) (string, error) {
+	var runID string
+	err := e.db.Read().QueryRowContext(ctx, "SELECT run_id FROM execution_jobs WHERE job_id = $1", jobID).Scan(&runID)
+	if isNoRows(err) {
+		return "", ErrNotOwner
+	}
+	if err != nil {
+		return "", fmt.Errorf("find run of job %s: %w", jobID, err)
+	}
+	return runID, nil
+}

@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"kici/internal/core/ci"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/server/queue"
+	"kici/internal/server/store"
+)
+
+func isNoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }
+
+// loadRun reads a run and locks it for the transaction.
+func loadRun(ctx context.Context, tx *store.Tx, runID string) (run lifecycle.Run, ok bool, err error) {
+	var started, timeout, cancelAt sql.NullInt64
+	var check, failure, reason, by, why sql.NullString
+	var forced bool
+	err = tx.QueryRowContext(ctx, selectRun+tx.ForUpdate(), runID).Scan(&run.ID, &run.Status, &run.CreatedAt, &started, &timeout,
+		&check, &failure, &reason, &by, &why, &cancelAt, &forced)
+	if isNoRows(err) {
+		return run, false, nil
+	}
+	if err != nil {
+		return run, false, fmt.Errorf("load run %s: %w", runID, err)
+	}
+	run.StartedAt, run.TimeoutMs, run.CheckMode, run.FailureReason = started.Int64, timeout.Int64, check.String, failure.String
+	if run.Reason, err = decodeReason(reason); err != nil {
+		return run, false, err
+	}
+	if cancelAt.Valid {
+		wish, err := decodeReason(why)
+		if err != nil || wish == nil {
+			return run, false, errors.Join(fmt.Errorf("load run %s: cancelled without a reason", runID), err)
+		}
+		run.Cancel = &lifecycle.Cancel{By: by.String, Reason: *wish, At: cancelAt.Int64, Forced: forced}
+	}
+	return run, true, nil
+}
+
+func decodeReason(text sql.NullString) (*ci.Reason, error) {
+	if !text.Valid {
+		return nil, nil
+	}
+	var r ci.Reason
+	if err := json.Unmarshal([]byte(text.String), &r); err != nil {
+		return nil, fmt.Errorf("decode reason: %w", err)
+	}
+	return &r, nil
+}
+
+// loadJob reads a job with its queue row. The run is locked, so nobody else changes the job; the queue row is locked
+// against a claim.
+func loadJob(ctx context.Context, tx *store.Tx, jobID string) (lifecycle.Job, error) {
+	job, err := scanJob(tx.QueryRowContext(ctx, selectJob+" WHERE j.job_id = $1", jobID))
+	if err != nil {
+		return job, fmt.Errorf("load job %s: %w", jobID, err)
+	}
+	return job, attachRow(ctx, tx, &job)
+}
+
+func attachRow(ctx context.Context, tx *store.Tx, job *lifecycle.Job) error {
+	row, ok, err := queue.ByJob(ctx, tx, job.ID)
+	if err != nil || !ok {
+		return err
+	}
+	job.Row = &lifecycle.Row{Status: row.Status, AgentID: row.AgentID, Attempts: row.Attempts, Started: row.Started,
+		Unanswered: row.AckDeadline != 0}
+	return nil
+}
+
+func scanJob(s interface{ Scan(...any) error }, more ...any) (lifecycle.Job, error) {
+	var j lifecycle.Job
+	var agent sql.NullString
+	var started sql.NullInt64
+	err := s.Scan(append([]any{&j.ID, &j.Name, &j.Position, &j.Status, &agent, &started, &j.CreatedAt, &j.GraceMs, &j.NeedsSatisfied,
+		&j.Wave.Gated, &j.Wave.MaxParallel, &j.Wave.FailFast, &j.Wave.Label}, more...)...)
+	j.AgentID, j.StartedAt = agent.String, started.Int64
+	return j, err
+}
+
+// loadOpen reads the jobs of a run that have not ended, with their rows.
+func loadOpen(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Job, error) {
+	jobs, err := queryJobs(ctx, tx, selectJob+" WHERE j.run_id = $1 AND j.completed_at IS NULL ORDER BY j.position", runID)
+	if err != nil {
+		return nil, err
+	}
+	for i := range jobs {
+		if err := attachRow(ctx, tx, &jobs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+func queryJobs(ctx context.Context, tx *store.Tx, query string, args ...any) ([]lifecycle.Job, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("load jobs: %w", err)
+	}
+	defer rows.Close()
+	var jobs []lifecycle.Job
+	for rows.Next() {
+		job, err := scanJob(rows)
+		if err != nil {
+			return nil, fmt.Errorf("load jobs: %w", err)
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, rows.Err()
+}
+
+// loadAftermath reads what the end of a job concerns.
+func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID string) (lifecycle.Aftermath, error) {
+	a := lifecycle.Aftermath{Run: run}
+	var err error
+	if a.Job, err = loadJob(ctx, tx, jobID); err != nil {
+		return a, err
+	}
+	if a.Dependants, err = loadDependants(ctx, tx, a.Job); err != nil {
+		return a, err
+	}
+	if a.Job.Wave.MaxParallel > 0 {
+		a.Siblings, err = queryJobs(ctx, tx, selectJob+` WHERE j.completed_at IS NULL AND (j.run_id, j.base_job_name) =
+    (SELECT run_id, base_job_name FROM execution_jobs WHERE job_id = $1) ORDER BY j.position`, jobID)
+	}
+	return a, err
+}
+
+func loadDependants(ctx context.Context, tx *store.Tx, ended lifecycle.Job) ([]lifecycle.Dependant, error) {
+	jobs, err := queryJobs(ctx, tx, selectDependants, ended.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]lifecycle.Dependant, len(jobs))
+	for i, job := range jobs {
+		edges, err := loadEdges(ctx, tx, job.ID, ended.ID)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = lifecycle.Dependant{Job: job, Edges: edges}
+	}
+	return out, nil
+}
+
+// loadEdges reads those needs of a job on which the decision depends: the one that ended now, those that ended badly in
+// the same transaction, and one that is still open.
+func loadEdges(ctx context.Context, tx *store.Tx, jobID, endedID string) ([]lifecycle.Edge, error) {
+	rows, err := tx.QueryContext(ctx, selectEdges, jobID, endedID)
+	if err != nil {
+		return nil, fmt.Errorf("load needs of job %s: %w", jobID, err)
+	}
+	defer rows.Close()
+	var edges []lifecycle.Edge
+	for rows.Next() {
+		var edge lifecycle.Edge
+		var runOn string
+		if err := rows.Scan(&edge.Upstream, &edge.Status, &runOn); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal([]byte(runOn), &edge.RunOn); err != nil {
+			return nil, fmt.Errorf("decode needs of job %s: %w", jobID, err)
+		}
+		edges = append(edges, edge)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	var open bool
+	if err := tx.QueryRowContext(ctx, selectOpenNeed, jobID).Scan(&open); err != nil {
+		return nil, fmt.Errorf("load needs of job %s: %w", jobID, err)
+	}
+	if open {
+		edges = append(edges, lifecycle.Edge{Status: ci.JobPending})
+	}
+	return edges, nil
+}
+
+// anyOpen tells whether some job of the run has not ended.
+func anyOpen(ctx context.Context, tx *store.Tx, runID string) (open bool, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM execution_jobs WHERE run_id = $1 AND completed_at IS NULL)", runID).Scan(&open)
+	return open, err
+}
+
+// loadSummaries reads all jobs of a run for the fold.
+func loadSummaries(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Summary, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT job_name, status FROM execution_jobs WHERE run_id = $1 ORDER BY position", runID)
+	if err != nil {
+		return nil, fmt.Errorf("load job statuses: %w", err)
+	}
+	defer rows.Close()
+	var out []lifecycle.Summary
+	for rows.Next() {
+		var s lifecycle.Summary
+		if err := rows.Scan(&s.Name, &s.Status); err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, rows.Err()
+}
+
+// sawDrift tells whether some step of the run found something to change in check mode.
+func sawDrift(ctx context.Context, tx *store.Tx, runID string) (drift bool, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM execution_steps WHERE run_id = $1 AND check_outcome = 'dry-run')", runID).Scan(&drift)
+	return drift, err
+}
+
+const (
+	selectRun = `SELECT run_id, status, created_at, started_at, workflow_timeout_ms, check_mode, failure_reason, reason,
+cancelled_by, cancel_reason, cancel_requested_at, cancel_forced FROM execution_runs WHERE run_id = $1`
+
+	jobColumns = `j.job_id, j.job_name, j.position, j.status, j.agent_id, j.started_at, j.created_at, j.grace_ms, j.needs_satisfied,
+j.wave_gated, j.wave_max_parallel, j.wave_fail_fast, j.variant_label`
+
+	selectJob = `SELECT ` + jobColumns + ` FROM execution_jobs j`
+
+	selectDependants = selectJob + ` JOIN execution_job_needs n ON n.job_id = j.job_id
+WHERE n.upstream_id = $1 AND j.status = 'pending' AND NOT j.needs_satisfied ORDER BY j.position`
+
+	// run_on is a JSON list of statuses, which hold no quotes, so that a status in it is found as a text.
+	selectEdges = `SELECT u.job_name, u.status, n.run_on FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id
+WHERE n.job_id = $1 AND (u.job_id = $2 OR (u.completed_at IS NOT NULL AND n.run_on NOT LIKE '%"' || u.status || '"%'))
+ORDER BY n.position`
+
+	selectOpenNeed = `SELECT EXISTS (SELECT 1 FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id
+WHERE n.job_id = $1 AND u.completed_at IS NULL)`
+)

@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/label"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/kit/service"
+	"kici/internal/server/cluster"
+	"kici/internal/server/fleet"
+	"kici/internal/server/queue"
+	"kici/internal/server/store"
+)
+
+// sweepPeriod is how often deadlines are looked at. Every look is an index lookup that finds nothing most of the time.
+const sweepPeriod = time.Second
+
+// sweepBatch bounds what one turn takes up; the next turn goes on.
+const sweepBatch = 500
+
+// sweepLease is the right to sweep. A second sweeper would do no harm, only double work.
+const sweepLease = "engine-sweep"
+
+// Sweep is the loop that acts on deadlines: dispatches that nobody answered, agents that did not come back, jobs that
+// waited or ran for too long, cancels that were not obeyed. All of them stand in the database, so nothing is forgotten
+// over a restart.
+func (e *Engine) Sweep(ctx context.Context) error {
+	return service.Every(ctx, e.log, "engine sweep", sweepPeriod, nil, e.SweepOnce)
+}
+
+// SweepOnce is one turn of Sweep.
+func (e *Engine) SweepOnce(ctx context.Context) error {
+	now := e.clock.Millis()
+	mine, err := e.acquireSweep(ctx, now)
+	if err != nil || !mine {
+		return err
+	}
+	return errors.Join(
+		e.sweepAcks(ctx, now),
+		e.sweepRecoveries(ctx, now),
+		e.sweepExpired(ctx, now),
+		e.sweepStale(ctx, now),
+		e.sweepRuns(ctx, now),
+	)
+}
+
+func (e *Engine) acquireSweep(ctx context.Context, now int64) (mine bool, err error) {
+	err = e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		mine, err = cluster.Acquire(ctx, tx, sweepLease, e.settings.NodeID, now, now+5*sweepPeriod.Milliseconds())
+		return err
+	})
+	return mine, err
+}
+
+func (e *Engine) sweepAcks(ctx context.Context, now int64) error {
+	rows, err := queue.UnansweredSince(ctx, e.db.Read(), now, sweepBatch)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		err := e.onJob(ctx, row.JobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+			if !stillUnanswered(job, row) {
+				return lifecycle.Outcome{Ignored: "the dispatch was answered meanwhile"}
+			}
+			return lifecycle.AckExpired(run, job, row.AgentID, now)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stillUnanswered tells that the dispatch seen by the sweep is the one that stands. The row's own deadline is read with
+// the row again, in the transaction.
+func stillUnanswered(job lifecycle.Job, seen queue.Row) bool {
+	return job.Row != nil && job.Row.Status == ci.QueueDispatched && job.Row.Unanswered &&
+		job.Row.AgentID == seen.AgentID && job.Row.Attempts == seen.Attempts
+}
+
+func (e *Engine) sweepRecoveries(ctx context.Context, now int64) error {
+	rows, err := queue.UnrecoveredSince(ctx, e.db.Read(), now, sweepBatch)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := e.onJob(ctx, row.JobID, lifecycle.RecoveryExpired); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) sweepExpired(ctx context.Context, now int64) error {
+	rows, err := queue.ExpiredSince(ctx, e.db.Read(), now, sweepBatch)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	agents, err := fleet.List(ctx, e.db.Read())
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		routable, err := e.routable(ctx, row.SelectorID, agents)
+		if err != nil {
+			return err
+		}
+		err = e.onJob(ctx, row.JobID, func(_ lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+			return lifecycle.QueueExpired(job, routable, row.ProvisioningError, now)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// routable tells whether some connected agent, on any node, fits the selector.
+func (e *Engine) routable(ctx context.Context, selectorID string, agents []fleet.Agent) (bool, error) {
+	s, err := queue.Selector(ctx, e.db.Read(), selectorID)
+	if err != nil {
+		return false, err
+	}
+	for _, a := range agents {
+		if a.Connected() && s.Matches(label.Agent{ID: a.ID, Labels: a.Labels, Mandatory: a.MandatoryLabels}) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (e *Engine) sweepStale(ctx context.Context, now int64) error {
+	if e.settings.StaleAfter == 0 {
+		return nil
+	}
+	rows, err := e.jobsWithTime(ctx, selectStale, now-e.settings.StaleAfter.Milliseconds())
+	if err != nil {
+		return err
+	}
+	for jobID, beat := range rows {
+		err := e.onJob(ctx, jobID, func(_ lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+			return lifecycle.Stale(job, now-beat, now)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepRuns acts on runs that passed their own limit, and on cancels that were not obeyed in time.
+func (e *Engine) sweepRuns(ctx context.Context, now int64) error {
+	due, err := e.jobsWithTime(ctx, selectOverdueRuns, now)
+	if err != nil {
+		return err
+	}
+	patience := lifecycle.Patience{Polite: e.settings.CancelPolite.Milliseconds(), Forced: e.settings.CancelForced.Milliseconds()}
+	for runID := range due {
+		err := e.onRun(ctx, runID, func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error) {
+			open, err := loadOpen(ctx, tx, runID)
+			if err != nil {
+				return lifecycle.Outcome{}, err
+			}
+			if run.Cancel == nil && lifecycle.Deadline(run, now) {
+				return lifecycle.CancelRun(run, open, deadlineWish(run, now), now), nil
+			}
+			return lifecycle.CancelOverdue(run, open, patience, now), nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deadlineWish(run lifecycle.Run, now int64) lifecycle.Cancel {
+	message := fmt.Sprintf("workflow_timeout: run exceeded the workflow timeout of %dms", run.TimeoutMs)
+	return lifecycle.Cancel{By: "server", At: now, Reason: ci.NewReason(ci.ReasonWorkflowTimeout, message, map[string]int64{"timeoutMs": run.TimeoutMs})}
+}
+
+// jobsWithTime reads ids with a time each.
+func (e *Engine) jobsWithTime(ctx context.Context, query string, before int64) (map[string]int64, error) {
+	rows, err := e.db.Read().QueryContext(ctx, query, before, sweepBatch)
+	if err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
+	}
+	defer rows.Close()
+	out := map[string]int64{}
+	for rows.Next() {
+		var id string
+		var at sql.NullInt64
+		if err := rows.Scan(&id, &at); err != nil {
+			return nil, err
+		}
+		out[id] = at.Int64
+	}
+	return out, rows.Err()
+}
+
+// Adopt takes over what a node gave out before it died, or this node before it started: its agents may come back with
+// their jobs until the recovery window ends.
+func (e *Engine) Adopt(ctx context.Context, nodeID string) error {
+	rows, err := queue.DispatchedBy(ctx, e.db.Read(), nodeID)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := e.gone(ctx, row.JobID, row.AgentID, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	selectStale = `SELECT job_id, coalesce(last_heartbeat_at, started_at, created_at) FROM execution_jobs
+WHERE status = 'running' AND completed_at IS NULL AND coalesce(last_heartbeat_at, started_at, created_at) < $1 LIMIT $2`
+
+	selectOverdueRuns = `SELECT run_id, started_at FROM execution_runs WHERE completed_at IS NULL AND (cancel_requested_at IS NOT NULL
+    OR (workflow_timeout_ms > 0 AND started_at IS NOT NULL AND started_at + workflow_timeout_ms <= $1)) LIMIT $2`
+)
