@@ -127,4 +127,3 @@ func TestUnawaitedFailureIsToldAndHarmless(t *testing.T) {
 		}
 	})
 }
-

@@ -42,7 +42,7 @@ func onBothHosts(t *testing.T, test func(t *testing.T, host string)) {
 
 // job is one run of a job through a real runner.
 type job struct {
-	t       *testing.T
+	t       testing.TB
 	process *Process
 	dir     string
 
@@ -72,7 +72,7 @@ func start(t *testing.T, host, source string, fields map[string]any) *job {
 	return j
 }
 
-func prepare(t *testing.T, host, source string) *job {
+func prepare(t testing.TB, host, source string) *job {
 	t.Helper()
 	j := &job{t: t, dir: t.TempDir(), Logs: map[int][]string{}}
 	if host == "node" {
@@ -233,7 +233,7 @@ func (j *job) results() string {
 	return strings.Join(list, " ")
 }
 
-func decode[T any](t *testing.T, m Message) T {
+func decode[T any](t testing.TB, m Message) T {
 	t.Helper()
 	var v T
 	must(t, m.Decode(&v))
@@ -259,4 +259,9 @@ func equalJSON(t *testing.T, got any, want string) {
 	if !bytes.Equal(x, y) {
 		t.Errorf("got %s\nwant %s", x, y)
 	}
+}
+
+func onNode(t *testing.T) {
+	t.Helper()
+	testenv.Need(t, "node")
 }

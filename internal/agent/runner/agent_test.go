@@ -1,0 +1,237 @@
+package runner
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestQuestionsToTheAgent(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := prepare(t, host, workflow(`step('ask', async (ctx) => {
+  const token = await ctx.kici.oidc.token({ audience: 'a' }); ctx.log.info('token ' + token.token);
+  return { list: await ctx.kici.infrastructure.list(), none: await ctx.kici.inventory.get('x'), refused: await ctx.kici.host.requestReboot().catch((e) => e.message),
+    receipt: await ctx.emit('deployed', { v: 1 }, { target: { repos: ['a/b'] } }), bad: await ctx.emit('bad').catch((e) => e.message) } })`))
+		j.answer = func(r Request) any {
+			a := Response{Type: TypeAPIResponse, RequestID: r.RequestID}
+			switch {
+			case r.Type == TypeEventEmit && r.EventName == "deployed" && string(r.Payload) == `{"v":1}` && string(r.Target) == `{"repos":["a/b"]}`:
+				return Response{Type: TypeEventEmitResponse, RequestID: r.RequestID, DeliveryID: "d1"}
+			case r.Type == TypeEventEmit:
+				return Response{Type: TypeEventEmitResponse, RequestID: r.RequestID, Error: "no such event"}
+			case r.Method == "oidc.token.request" && string(r.Params) == `{"jobId":"j1","audience":"a"}`:
+				a.Result = json.RawMessage(`{"token":"ey-token"}`)
+			case r.Method == "infrastructure.list":
+				a.Result = json.RawMessage(`{"agents":[]}`)
+			case r.Method == "inventory.get":
+				a.Result = json.RawMessage(`null`)
+			default:
+				a.Error = "refusing to reboot the orchestrator host"
+			}
+			return a
+		}
+		j.execute(nil)
+		j.wait().succeeded()
+		equalJSON(t, j.Complete.Outputs["ask"], `{"list":{"agents":[]},"none":null,"refused":"host.requestReboot: refusing to reboot the orchestrator host","receipt":{"deliveryId":"d1"},"bad":"emit bad: no such event"}`)
+		if got := j.log(0); got != "[ask] token ***" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestApprovals(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		for outcome, want := range map[string]string{
+			"approved": "success", "expired": "Step 'gate' approval expired", "rejected": "Step 'gate' approval rejected: not today",
+		} {
+			j := prepare(t, host, workflow(`step('gate', { approval: { approvers: [{ team: 'ops' }], reason: 'ship it', timeout: 60 }, timeout: 5000, run: async () => {} })`))
+			j.answer = func(r Request) any {
+				if r.Type != TypeApprovalRequest || string(r.Clauses) != `[{"team":"ops"}]` || r.Reason != "ship it" || r.TimeoutSeconds != 60 || r.StepName != "gate" {
+					t.Errorf("%+v", r)
+				}
+				return Response{Type: TypeApprovalResolved, RequestID: r.RequestID, Outcome: outcome, Reason: "not today"}
+			}
+			j.execute(nil)
+			j.wait()
+			if s := j.step("gate"); s.Status != want && (s.Error == nil || s.Error.Message != want) {
+				t.Errorf("%s: %+v", outcome, s)
+			}
+			if !strings.Contains(j.log(0), "[kici] Step 'gate' is awaiting approval: ship it") {
+				t.Error(j.log(0))
+			}
+		}
+	})
+}
+
+func TestAbortWhileAwaitingApproval(t *testing.T) {
+	j := start(t, "embedded", workflow(`step('gate', { approval: true, run: async () => {} })`), nil)
+	j.until(func(m Message) bool { return m.Type == TypeApprovalRequest })
+	must(t, j.process.Send(Abort{Type: TypeAbort}))
+	if j.wait().failed("Job was cancelled"); j.results() != "0:gate:cancelled" {
+		t.Error(j.results())
+	}
+}
+
+func TestConcurrencyGroup(t *testing.T) {
+	source := `import { workflow, job, step } from '@kici-dev/sdk';
+export default workflow('ci', { concurrency: { group: ({ branch, event }) => branch + '-' + event.type }, jobs: [job('unit', { runsOn: 'linux', steps: [step('a', async () => {})] })] });`
+	tests := []struct {
+		name string
+		acks []ConcurrencyAck
+		want string // error, "" for success
+	}{
+		{"proceed", []ConcurrencyAck{{Action: "proceed"}}, ""},
+		{"wait, then proceed", []ConcurrencyAck{{Action: "wait"}, {Action: "proceed"}}, ""},
+		{"cancel", []ConcurrencyAck{{Action: "cancel", Reason: "superseded"}}, "Cancelled by concurrency policy: superseded"},
+		{"wait twice", []ConcurrencyAck{{Action: "wait"}, {Action: "wait"}}, "Concurrency: unexpected second wait ack"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			j := prepare(t, "embedded", source)
+			j.execute(map[string]any{"hasConcurrencyGroup": true, "branch": "main"})
+			j.until(func(m Message) bool {
+				return m.Type == TypeConcurrency && strings.Contains(string(m.Raw), `"main-push"`)
+			})
+			for _, a := range tt.acks {
+				a.Type = TypeConcurrencyAck
+				must(t, j.process.Send(a))
+			}
+			if j.wait(); tt.want == "" {
+				j.succeeded()
+			} else {
+				j.failed(tt.want)
+			}
+		})
+	}
+}
+
+func TestConcurrencyGroupThatFails(t *testing.T) {
+	j := run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
+export default workflow('ci', { concurrency: { group: () => { throw new Error('no key') } }, jobs: [job('unit', { runsOn: 'linux', steps: [step('a', async () => {})] })] });`,
+		map[string]any{"hasConcurrencyGroup": true})
+	j.failed("Concurrency group evaluation failed: no key")
+}
+
+// cacheServer keeps archives as the orchestrator's storage does, and answers the runner's questions about them.
+type cacheServer struct {
+	*httptest.Server
+	mu    sync.Mutex
+	blobs map[string][]byte
+	saved map[string]string // key to hash
+}
+
+func newCacheServer(t *testing.T) *cacheServer {
+	s := &cacheServer{blobs: map[string][]byte{}, saved: map[string]string{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if r.Method == http.MethodPut {
+			s.blobs[r.URL.Path], _ = io.ReadAll(r.Body)
+			return
+		}
+		_, _ = w.Write(s.blobs[r.URL.Path])
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *cacheServer) answer(r Request) any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := Response{Type: TypeCacheResponse, RequestID: r.RequestID}
+	switch r.Op {
+	case "restore":
+		for _, key := range append([]string{r.Key}, r.RestoreKeys...) {
+			for known, hash := range s.saved {
+				if known == key || key != r.Key && strings.HasPrefix(known, key) {
+					a.Hit, a.MatchedKey, a.TarHash, a.DownloadURL = true, known, hash, s.URL+"/"+known
+					return a
+				}
+			}
+		}
+	case "beginSave":
+		_, a.Skip = s.saved[r.Key]
+		a.UploadURL = s.URL + "/" + r.Key
+	case "completeSave":
+		s.saved[r.Key] = r.TarHash
+		return nil
+	}
+	return a
+}
+
+func TestCaches(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		server := newCacheServer(t)
+		source := `import { workflow, job, step } from '@kici-dev/sdk';
+export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', cache: { key: 'job-v1', paths: ['jobdir'] }, steps: [
+  step('first', async (ctx) => ({ hit: await ctx.cache.restore({ key: 'tool-v2', paths: ['.tool', '~/.tools'], restoreKeys: ['tool-'] }), tool: await ctx.$` + "`cat .tool/data ~/.tools/x || true`.text()" + ` })),
+  step('fill', async (ctx) => { await ctx.$` + "`mkdir -p .tool ~/.tools jobdir; echo kept > .tool/data; ln -sf data .tool/link; echo home > ~/.tools/x; echo j > jobdir/f`" + `; await ctx.cache.save({ key: 'tool-v1', paths: ['.tool', '~/.tools'] }); }),
+  step('declared', { cache: { key: 'step-v1', paths: ['out'] }, run: async ({ $ }) => ({ found: await $` + "`cat out/file 2>/dev/null || { mkdir out; echo made > out/file; }`.text()" + ` }) }),
+  step('nothing', async (ctx) => { await ctx.cache.save({ key: 'absent', paths: ['does/not/exist'] }); await ctx.cache.save({ key: 'bad', paths: ['/etc'] }); })] })] });`
+		runOnce := func() *job {
+			j := prepare(t, host, source)
+			j.answer = server.answer
+			must(t, os.MkdirAll(filepath.Join(j.dir, "out-of-cache"), 0o755))
+			j.execute(nil)
+			return j.wait().succeeded()
+		}
+		outcomes := func(j *job) string {
+			var list []string
+			for _, s := range j.Steps {
+				if strings.HasPrefix(s.StepType, "cache:") {
+					var d struct{ CacheOutcome string }
+					must(t, json.Unmarshal(s.Data, &d))
+					list = append(list, s.StepName+" "+d.CacheOutcome)
+				}
+			}
+			return strings.Join(list, ", ")
+		}
+		j := runOnce()
+		equalJSON(t, j.Complete.Outputs, `{"first":{"hit":{"hit":false},"tool":""},"declared":{"found":""}}`)
+		if got := outcomes(j); got != "cache restore: job-v1 miss, cache restore: step-v1 miss, cache save: step-v1 saved, cache save: job-v1 saved" {
+			t.Error(got)
+		}
+		if !strings.Contains(j.log(3), "is not inside the repository") || !strings.Contains(j.log(3), "cache save: absent skipped") {
+			t.Error(j.log(3))
+		}
+		j = runOnce()
+		equalJSON(t, j.Complete.Outputs, `{"first":{"hit":{"hit":true,"matchedKey":"tool-v1"},"tool":"kept\nhome\n"},"declared":{"found":"made\n"}}`)
+		if got := outcomes(j); got != "cache restore: job-v1 hit, cache restore: step-v1 hit" {
+			t.Error(got)
+		}
+		if j.Steps[0].StepIndex != 3*4+100 {
+			t.Error(j.Steps[0].StepIndex)
+		}
+	})
+}
+
+func TestCacheOfAnotherHashIsNotUsed(t *testing.T) {
+	server := newCacheServer(t)
+	server.saved["k"] = strings.Repeat("0", 64)
+	server.blobs["/k"] = []byte("something else")
+	j := prepare(t, "embedded", workflow(`step('x', { cache: { key: 'k', paths: ['out'] }, run: async () => {} })`))
+	j.answer = server.answer
+	j.execute(nil)
+	j.wait().succeeded()
+	if !strings.Contains(j.log(3+100+1000), "hash mismatch") {
+		t.Error(j.Logs)
+	}
+}
+
+func TestAgentThatDoesNotReadHoldsTheRunner(t *testing.T) {
+	j := start(t, "embedded", workflow("step('talk', { timeout: 20000, run: async ({ $ }) => { await $`head -c 8000000 /dev/zero | tr '\\\\0' 'y' | fold -w 99; touch done` } })"), nil)
+	j.untilLog("yyy")
+	// Nobody reads, so the pipes are full by now or will be, and eight megabytes fit into none.
+	if _, err := os.Stat(filepath.Join(j.dir, "done")); err == nil {
+		t.Fatal("the runner took all of the output")
+	}
+	if j.wait().succeeded(); len(j.Logs[0]) != 80809 {
+		t.Errorf("%d lines", len(j.Logs[0]))
+	}
+}
