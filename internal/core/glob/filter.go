@@ -9,8 +9,9 @@ import (
 // bytes. With the exact flag it decides alone.
 type filter struct {
 	prefix, suffix string
-	slash          bool // one more / may follow the suffix
-	exact          bool // a value that equals the prefix matches, others do not
+	inner          string // stands somewhere in every matching value
+	slash          bool   // one more / may follow the suffix
+	exact          bool   // a value that equals the prefix matches, others do not
 }
 
 func filterOf(n *node) filter {
@@ -23,6 +24,11 @@ func filterOf(n *node) filter {
 	var suffix []byte
 	trailing(n, &suffix, &f.slash)
 	f.prefix, f.suffix = string(lead.out), string(suffix)
+	var run []byte
+	longest(n, &run, &f.inner)
+	if len(f.inner) <= max(len(f.prefix), len(f.suffix)) {
+		f.inner = "" // most often it is one of the two
+	}
 	return f
 }
 
@@ -33,10 +39,11 @@ func (f *filter) admits(s string) bool {
 	if !strings.HasPrefix(s, f.prefix) {
 		return false
 	}
-	if f.suffix == "" || strings.HasSuffix(s, f.suffix) {
-		return true
+	if !strings.HasSuffix(s, f.suffix) &&
+		!(f.slash && len(s) > len(f.suffix) && s[len(s)-1] == '/' && strings.HasSuffix(s[:len(s)-1], f.suffix)) {
+		return false
 	}
-	return f.slash && len(s) > len(f.suffix) && s[len(s)-1] == '/' && strings.HasSuffix(s[:len(s)-1], f.suffix)
+	return f.inner == "" || strings.Contains(s, f.inner)
 }
 
 // leading collects the characters that an expression begins with. exact stays true while it consists of them alone.
@@ -103,6 +110,25 @@ func trailing(n *node, out *[]byte, slash *bool) (whole bool) {
 		return true
 	}
 	return false
+}
+
+// longest finds the longest run of characters that no choice or repetition touches.
+func longest(n *node, run *[]byte, best *string) {
+	switch n.op {
+	case opConcat:
+		for _, sub := range n.subs {
+			longest(sub, run, best)
+		}
+		return
+	case opChar:
+		if !appendASCII(run, n.unit) {
+			*run = nil
+		} else if len(*run) > len(*best) {
+			*best = string(*run)
+		}
+		return
+	}
+	*run = nil
 }
 
 func appendASCII(out *[]byte, u uint16) bool {

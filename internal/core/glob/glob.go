@@ -126,6 +126,18 @@ func (p *Pattern) Test(s string) (bool, error) {
 	return p.prog.match(s)
 }
 
+// Prefix is what every matching value begins with, the pattern's own text aside, which always matches. Sorted values can be
+// searched by it.
+func (p *Pattern) Prefix() string { return p.filter.prefix }
+
+// Suffix is what every matching value ends with, one more slash and the pattern's own text aside.
+func (p *Pattern) Suffix() string {
+	if p.filter.exact {
+		return p.filter.prefix
+	}
+	return p.filter.suffix
+}
+
 // String is the pattern as written.
 func (p *Pattern) String() string { return p.text }
 

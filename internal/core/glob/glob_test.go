@@ -184,6 +184,11 @@ func TestProgramAndFilterFollowTheExpression(t *testing.T) {
 		if want && !p.filter.admits(value) || p.filter.exact && p.filter.admits(value) != want {
 			t.Fatalf("%q on %q: filter %+v, JavaScript %v", pattern, value, p.filter, want)
 		}
+		begins := strings.HasPrefix(value, p.Prefix())
+		ends := strings.HasSuffix(value, p.Suffix()) || strings.HasSuffix(value, p.Suffix()+"/")
+		if want && !(begins && ends) {
+			t.Fatalf("%q matches %q, which is not %q … %q", pattern, value, p.Prefix(), p.Suffix())
+		}
 	})
 }
 

@@ -1,0 +1,207 @@
+package trigger
+
+import (
+	"bufio"
+	"encoding/json"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/ci"
+	"kici/internal/vectors"
+)
+
+func TestGitDialects(t *testing.T) {
+	tests := []struct {
+		name, preset, event, payload string
+		wantType, wantTarget, wantID string
+		fork, defaultPush            bool
+		status                       string
+	}{
+		{
+			name: "GitLab push to the default branch registers", preset: "gitlab-repo", event: "Push Hook",
+			payload:  `{"ref":"refs/heads/main","before":"a","after":"b","project":{"default_branch":"main"},"user_id":5,"commits":[]}`,
+			wantType: "push", wantTarget: "main", wantID: "5", defaultPush: true, status: ci.FilesFetched,
+		},
+		{
+			name: "GitLab tag", preset: "gitlab-repo", event: "Tag Push Hook",
+			payload:  `{"ref":"refs/tags/v1","before":"0000","after":"b","commits":[]}`,
+			wantType: "tag", wantTarget: "v1", status: ci.FilesUnavailable,
+		},
+		{
+			name: "GitLab merge request of another project", preset: "gitlab-repo", event: "Merge Request Hook",
+			payload:  `{"object_attributes":{"target_branch":"main","source_project_id":1,"target_project_id":2}}`,
+			wantType: "pull_request", wantTarget: "main", fork: true, status: ci.FilesUnavailable,
+		},
+		{
+			name: "commits that the forge left out", preset: "gitea", event: "push",
+			payload:  `{"ref":"refs/heads/x","before":"a","after":"b","total_commits":9,"commits":[{"added":["f"]}]}`,
+			wantType: "push", wantTarget: "x", status: ci.FilesUnavailable,
+		},
+		{
+			name: "new branch", preset: "forgejo", event: "push",
+			payload:  `{"ref":"refs/heads/x","before":"0000000","after":"b","commits":[{"added":["f"]}]}`,
+			wantType: "push", wantTarget: "x", status: ci.FilesUnavailable,
+		},
+		{
+			name: "ids beyond a float's reach", preset: "gogs", event: "push",
+			payload:  `{"ref":"refs/heads/x","before":"a","after":"b","sender":{"id":9007199254740993},"commits":[]}`,
+			wantType: "push", wantTarget: "x", wantID: "9007199254740993", status: ci.FilesFetched,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dialect, ok := Preset(tt.preset)
+			if !ok {
+				t.Fatal("no such preset")
+			}
+			n, err := Normalize(Delivery{
+				Kind: SourceGit, Event: tt.event, Payload: json.RawMessage(tt.payload), Dialect: dialect,
+			})
+			if err != nil || n.Event == nil {
+				t.Fatal(n, err)
+			}
+			got := []any{n.Event.Type, n.Event.TargetBranch, n.Event.SenderUserID, n.DefaultBranchPush, n.ChangedFilesStatus,
+				n.Event.IsForkPR != nil && *n.Event.IsForkPR}
+			want := []any{tt.wantType, tt.wantTarget, tt.wantID, tt.defaultPush, tt.status, tt.fork}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRecordedGiteaDeliveriesNormalise(t *testing.T) {
+	file, err := os.Open(vectors.Samples("webhooks", "gitea.jsonl"))
+	if err != nil {
+		t.Skip(err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	dialect, _ := Preset("gitea")
+	count := 0
+	for lines.Scan() {
+		var sample struct {
+			Headers map[string]string
+			RawBody string
+		}
+		decode(t, lines.Bytes(), &sample)
+		n, err := Normalize(Delivery{
+			Kind: SourceGit, Event: sample.Headers[dialect.EventHeader], Payload: []byte(sample.RawBody), Dialect: dialect,
+		})
+		if err != nil {
+			t.Errorf("line %d: %v", count+1, err)
+		}
+		if n.Repo == "" {
+			t.Errorf("line %d: no repository", count+1)
+		}
+		count++
+	}
+	if err := lines.Err(); err != nil || count == 0 {
+		t.Errorf("%d deliveries, %v", count, err)
+	}
+}
+
+func TestInternalEvents(t *testing.T) {
+	body := json.RawMessage(`{"workflowName":"ci"}`)
+	tests := []struct{ stored, wantType, wantPayload string }{
+		{"__workflow_complete", "workflow_complete", `{"workflowName":"ci"}`},
+		{"__schedule_fire", "schedule", `{"workflowName":"ci"}`},
+		{"__lifecycle", "lifecycle", `{"workflowName":"ci"}`},
+		{
+			"deployed", "kici_event",
+			`{"eventName":"deployed","payload":{"workflowName":"ci"},"sourceRepo":"o/r","sourceRoutingKey":"github:1"}`,
+		},
+	}
+	for _, tt := range tests {
+		ev, err := Internal(tt.stored, body, "o/r", "github:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Type != tt.wantType || ev.TargetBranch != "main" || string(ev.Payload) != tt.wantPayload {
+			t.Errorf("%s: %+v with %s", tt.stored, ev, ev.Payload)
+		}
+	}
+}
+
+func TestNormalizeRefusesWhatIsNoDelivery(t *testing.T) {
+	if _, err := Normalize(Delivery{Kind: SourceGitHub, Event: "push", Payload: []byte(`{`)}); err == nil {
+		t.Error("broken JSON is taken")
+	}
+	if _, err := Normalize(Delivery{Kind: "carrier-pigeon"}); err == nil {
+		t.Error("an unknown kind is taken")
+	}
+}
+
+func TestMergedDispatchInputs(t *testing.T) {
+	var w struct{ Triggers json.RawMessage }
+	w.Triggers = json.RawMessage(`[{"_type":"dispatch","types":[],"inputs":{"a":{"type":"string"},"b":{"type":"number"}}},
+		{"_type":"push"},{"_type":"dispatch","types":[],"inputs":{"a":{"type":"boolean"},"c":{"type":"enum","values":["x"]}}}]`)
+	var wf = workflow()
+	decode(t, w.Triggers, &wf.Triggers)
+	var got []string
+	for _, d := range DispatchInputs(wf) {
+		got = append(got, d.Name+" "+d.Type)
+	}
+	if diff := cmp.Diff([]string{"a boolean", "b number", "c enum"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestInputErrorNamesEveryInput(t *testing.T) {
+	err := &InputError{Issues: []Issue{{"a", IssueType, "required"}, {"b", IssueValue, "expected true or false"}}}
+	if got := err.Error(); got != "Invalid dispatch inputs: a: required; b: expected true or false" {
+		t.Error(got)
+	}
+}
+
+func TestNumbersAreECMAScripts(t *testing.T) {
+	for n, want := range map[float64]string{1e21: "1e+21", 1e20: "100000000000000000000", 1.5e-7: "1.5e-7", 0.000001: "0.000001", math.Copysign(0, -1): "0"} {
+		if got := formatNumber(n); got != want {
+			t.Errorf("%v: %s, want %s", n, got, want)
+		}
+	}
+	for text, want := range map[string]bool{"0x": false, "-0x1": false, "1e400": false, "\u00a05\ufeff": true, ".5": true, ".": false, "0o17": true, "NaN": false} {
+		if _, ok := parseNumber(text); ok != want {
+			t.Errorf("%q: %v, want %v", text, ok, want)
+		}
+	}
+}
+
+func FuzzNormalize(f *testing.F) {
+	for _, c := range vectors.Load(f, "triggers.json") {
+		var in triggerInput
+		decode(f, c.Input, &in)
+		if in.Op == "normalize" {
+			f.Add(in.Provider, string(in.Event), in.Action, string(in.Payload))
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind, event, action, payload string) {
+		dialect, _ := Preset("gitea")
+		n, err := Normalize(Delivery{Kind: kind, Event: event, Action: action, Payload: []byte(payload), Dialect: dialect})
+		if err != nil {
+			return
+		}
+		if n.Ref == "" {
+			t.Error("no ref")
+		}
+		if n.Event != nil && n.Event.Type == "" && kind != SourceLocal {
+			t.Error("an event without a type")
+		}
+	})
+}
+
+func FuzzParseBody(f *testing.F) {
+	for _, s := range []string{`{"a":1}`, `[1]`, `5`, "a=1&b=x+y&a=2", "hello", "%zz=1"} {
+		f.Add(s, "application/json")
+		f.Add(s, "application/x-www-form-urlencoded")
+	}
+	f.Fuzz(func(t *testing.T, text, contentType string) {
+		if raw := ParseBody(text, contentType); !json.Valid(raw) {
+			t.Errorf("not JSON: %s", raw)
+		}
+	})
+}

@@ -1,0 +1,265 @@
+package trigger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/lockfile"
+	"kici/internal/kit/regex"
+	"kici/internal/vectors"
+)
+
+func workflow(triggers ...lockfile.Trigger) lockfile.Workflow {
+	return lockfile.Workflow{Name: "ci", Triggers: triggers}
+}
+
+func matches(t *testing.T, w lockfile.Trigger, ev ci.Event, opts Options) bool {
+	t.Helper()
+	d, err := Match(workflow(w), ev, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Matched
+}
+
+func TestUnavailableChangedFilesPassPathFilters(t *testing.T) {
+	w := lockfile.Trigger{Type: "push", Paths: []string{"src/**", "!docs/**"}}
+	ev := ci.Event{Type: "push", TargetBranch: "new", ChangedFilesStatus: ci.FilesUnavailable}
+	d, err := Match(workflow(w), ev, Options{})
+	if err != nil || !d.Matched || d.Checks[1].Reason != "changed files unavailable" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	ev.ChangedFilesStatus = ci.FilesFetched
+	if matches(t, w, ev, Options{}) {
+		t.Error("a fetched, empty list passes")
+	}
+}
+
+func TestGenericSourceIsNotWhatTheSenderSays(t *testing.T) {
+	w := lockfile.Trigger{
+		Type: "generic_webhook", Source: "argocd", Events: []string{"sync"},
+		Match: lockfile.Ordered{{Key: "$.source", Value: []byte(`"argocd"`)}},
+	}
+	ev := ci.Event{Type: "generic_webhook", Payload: []byte(`{"source":"argocd","eventType":"sync"}`)}
+	if matches(t, w, ev, Options{Source: &GenericSource{Name: "stripe", EventType: "sync"}}) {
+		t.Error("the payload's own source counts")
+	}
+	if !matches(t, w, ev, Options{Source: &GenericSource{Name: "argocd", EventType: "sync"}}) {
+		t.Error("the configured source does not count, or the paths do not see the body as it came")
+	}
+	ev.Action = "sync"
+	if !matches(t, w, ev, Options{Source: &GenericSource{Name: "argocd"}}) {
+		t.Error("the action does not stand in for an event type")
+	}
+}
+
+func TestWorkflowWithWrongMembersIsNotMatched(t *testing.T) {
+	w := workflow(lockfile.Trigger{Type: "push"})
+	w.Problems = []string{"trigger 'push' branches: expected a list, found text"}
+	if _, err := Match(w, ci.Event{Type: "push"}, Options{}); err == nil || !strings.Contains(err.Error(), "branches") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestPatternThatRunsAwayFailsTheWorkflow(t *testing.T) {
+	p := lockfile.BranchPattern{Type: "regex", Pattern: `^(?!x)(a+)+$`}
+	ev := ci.Event{Type: "push", TargetBranch: strings.Repeat("a", 40) + "!"}
+	_, err := Match(workflow(lockfile.Trigger{Type: "push", Branches: []lockfile.BranchPattern{p}}), ev, Options{})
+	var pattern *PatternError
+	if !errors.As(err, &pattern) || !errors.Is(err, regex.ErrTimeout) || pattern.Pattern != p.Pattern {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestUnreadablePayloadIsAnError(t *testing.T) {
+	w := workflow(lockfile.Trigger{Type: "review", States: []string{"approved"}})
+	if _, err := Match(w, ci.Event{Type: "review", Payload: []byte(`{`)}, Options{}); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestValueMissingFromThePayloadIsLeftOut(t *testing.T) {
+	w := workflow(lockfile.Trigger{Type: "status", Contexts: []string{"**"}})
+	d, err := Match(w, ci.Event{Type: "status", Payload: []byte(`{}`)}, Options{})
+	if err != nil || d.Matched || d.Checks[1].Value != nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func TestTraceShowsPartOfALongList(t *testing.T) {
+	ev := ci.Event{Type: "push"}
+	for i := range 5000 {
+		ev.ChangedFiles = append(ev.ChangedFiles, fmt.Sprintf("src/file%04d.ts", i))
+	}
+	d, err := Match(workflow(lockfile.Trigger{Type: "push", Paths: []string{"docs/**"}}), ev, Options{})
+	if err != nil || d.Matched {
+		t.Fatal(d, err)
+	}
+	if v := *d.Checks[1].Value; len(v) > ci.MaxText || !strings.HasSuffix(v, " more]") {
+		t.Errorf("%d bytes ending in %q", len(v), v[len(v)-20:])
+	}
+}
+
+// What is remembered between workflows must not show: a fresh matcher gives the same decision.
+func TestMatcherRemembersNothingThatShows(t *testing.T) {
+	files := []string{"a", "src/a.ts", "src/b/c.go", "docs/x.md", ".env", "a/", "{a}", "é.md"}
+	patterns := []string{"**", "src/**", "!src/**", "**/*.md", "!*.md", "a", "{a}", "a/", "*.{ts,go}", "!**", "src/*", "é*", "**/b/**"}
+	rapid.Check(t, func(t *rapid.T) {
+		ev := ci.Event{Type: "push", ChangedFiles: rapid.SliceOfNDistinct(
+			rapid.SampledFrom(files), 0, 5, rapid.ID[string]).Draw(t, "files")}
+		shared := NewMatcher(ev, Options{})
+		for range 4 {
+			list := rapid.SliceOfN(rapid.SampledFrom(patterns), 1, 3).Draw(t, "paths")
+			w := workflow(lockfile.Trigger{Type: "push", Paths: list})
+			got, err := shared.Match(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fresh, err := Match(w, ev, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Matched != fresh.Matched || got.Matched != slowPaths(t, list, ev.ChangedFiles) {
+				t.Fatalf("%v on %v: shared %v, fresh %v", list, ev.ChangedFiles, got.Matched, fresh.Matched)
+			}
+		}
+	})
+}
+
+// slowPaths is the rule as it is written down.
+func slowPaths(t *rapid.T, patterns, files []string) bool {
+	in, out := splitPaths(patterns)
+	tr := &trace{matcher: NewMatcher(ci.Event{}, Options{})}
+	hit := func(patterns []string, file string) bool {
+		for _, p := range patterns {
+			if tr.name(lockfile.BranchPattern{Type: "glob", Pattern: p}, file) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, f := range files {
+		if !hit(out, f) && (len(in) == 0 || hit(in, f)) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestExplain(t *testing.T) {
+	branches := []lockfile.BranchPattern{{Type: "glob", Pattern: "main"}, {Type: "glob", Pattern: "release/*"}}
+	tests := []struct {
+		name    string
+		trigger lockfile.Trigger
+		event   ci.Event
+		want    []string
+	}{
+		{
+			"a branch that no pattern takes", lockfile.Trigger{Type: "push", Branches: branches},
+			ci.Event{Type: "push", TargetBranch: "feat/x"},
+			[]string{
+				"event type `push` matches `push`", "branch `feat/x` matches none of `main`, `release/*`", "No triggers matched",
+			},
+		},
+		{
+			"a branch that one takes", lockfile.Trigger{Type: "push", Branches: branches},
+			ci.Event{Type: "push", TargetBranch: "main"},
+			[]string{
+				"event type `push` matches `push`", "branch `main` matches one of `main`, `release/*`", "Matched trigger 1 (push)",
+			},
+		},
+		{
+			"a regular expression stays whole",
+			lockfile.Trigger{Type: "tag", Patterns: []lockfile.BranchPattern{{Type: "regex", Pattern: "^(v|r)"}}},
+			ci.Event{Type: "tag", TargetBranch: "x"},
+			[]string{"event type `tag` matches `tag`", "tag pattern `x` does not match `^(v|r)`", "No triggers matched"},
+		},
+		{
+			"paths", lockfile.Trigger{Type: "push", Paths: []string{"src/**", "!**/*.md"}},
+			ci.Event{Type: "push", ChangedFiles: []string{"src/a.md"}},
+			[]string{
+				"event type `push` matches `push`",
+				"of the changed files [src/a.md] none matches include: [src/**] exclude: [**/*.md]", "No triggers matched",
+			},
+		},
+		{
+			"a value that the event lacks", lockfile.Trigger{Type: "review", States: []string{"approved"}},
+			ci.Event{Type: "review", Payload: []byte(`{}`)},
+			[]string{"event type `review` matches `review`", "the event has no state, expected `approved`", "No triggers matched"},
+		},
+		{
+			"a payload that is ruled out",
+			lockfile.Trigger{Type: "kici_event", EventName: "e", Not: lockfile.Ordered{{Key: "dry", Value: []byte(`true`)}}},
+			ci.Event{Type: "kici_event", Payload: []byte(`{"eventName":"e","payload":{"dry":true}}`)},
+			[]string{
+				"event type `kici_event` matches `kici_event`", "event name `e` matches `e`",
+				"the payload holds something of {\"dry\":true}, which the trigger rules out", "No triggers matched",
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := Match(workflow(tt.trigger), tt.event, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, Explain(d)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestExplainTakesAStoredDecision(t *testing.T) {
+	var d Decision
+	decode(t, []byte(`{"matched":false,"checks":[{"check":"branch","pattern":"a|b","value":"c","passed":false}],"summary":"s"}`), &d)
+	if got := Explain(d); got[0] != "branch `c` matches none of `a`, `b`" {
+		t.Errorf("%q", got)
+	}
+}
+
+// FuzzMatch feeds every trigger of the vectors with foreign events.
+func FuzzMatch(f *testing.F) {
+	for _, c := range vectors.Load(f, "triggers.json") {
+		var in triggerInput
+		decode(f, c.Input, &in)
+		if in.Op == "match" {
+			for _, raw := range rawTriggers(f, c.Input) {
+				f.Add(string(raw), string(in.Event))
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, trigger, event string) {
+		var w lockfile.Trigger
+		var ev ci.Event
+		if json.Unmarshal([]byte(trigger), &w) != nil || json.Unmarshal([]byte(event), &ev) != nil {
+			return
+		}
+		d, err := Match(workflow(w), ev, Options{})
+		if err != nil {
+			return
+		}
+		for i, c := range d.Checks {
+			if !c.Passed && i != len(d.Checks)-1 {
+				t.Errorf("a failed check is not the last: %+v", d.Checks)
+			}
+			if !c.Passed && d.Matched {
+				t.Errorf("matched in spite of %+v", c)
+			}
+		}
+		Explain(d)
+	})
+}
+
+func rawTriggers(t testing.TB, input json.RawMessage) []json.RawMessage {
+	var in struct{ Triggers []json.RawMessage }
+	decode(t, input, &in)
+	return in.Triggers
+}
