@@ -15,11 +15,12 @@ import (
 
 // Effect is one row.
 type Effect struct {
-	ID       string
-	Topic    string
-	Target   string // what it concerns, such as an agent id
-	Payload  json.RawMessage
-	Attempts int
+	ID        string
+	Topic     string
+	Target    string // what it concerns, such as an agent id
+	Payload   json.RawMessage
+	CreatedAt int64 // milliseconds
+	Attempts  int
 }
 
 // Put writes an effect. It is due at once.
@@ -46,7 +47,7 @@ func Due(ctx context.Context, q store.Querier, topic string, now int64, limit in
 	for rows.Next() {
 		e := Effect{Topic: topic}
 		var payload string
-		if err := rows.Scan(&e.ID, &e.Target, &payload, &e.Attempts); err != nil {
+		if err := rows.Scan(&e.ID, &e.Target, &payload, &e.CreatedAt, &e.Attempts); err != nil {
 			return nil, err
 		}
 		e.Payload = json.RawMessage(payload)
@@ -68,5 +69,5 @@ func Retry(ctx context.Context, tx *store.Tx, id string, due int64) error {
 
 const (
 	insertEffect = `INSERT INTO outbox (id, topic, target, payload, created_at, due_at) VALUES ($1, $2, $3, $4, $5, $5)`
-	selectDue    = `SELECT id, target, payload, attempts FROM outbox WHERE topic = $1 AND due_at <= $2 ORDER BY due_at, id LIMIT $3`
+	selectDue    = `SELECT id, target, payload, created_at, attempts FROM outbox WHERE topic = $1 AND due_at <= $2 ORDER BY due_at, id LIMIT $3`
 )

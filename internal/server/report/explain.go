@@ -1,0 +1,78 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
+	"kici/internal/server/store"
+)
+
+// Explain says of every job of a run what exactly it waits for, or by what and why it ended.
+func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Explanation, error) {
+	run, _, err := RunOf(ctx, q, runID)
+	if err != nil {
+		return adminwire.Explanation{}, err
+	}
+	jobs, err := Jobs(ctx, q, runID, false)
+	if err != nil {
+		return adminwire.Explanation{}, err
+	}
+	rows, err := readWaiting(ctx, q, selectQueue+" WHERE q.run_id = $1 ORDER BY q.created_at, q.id", runID)
+	if err != nil {
+		return adminwire.Explanation{}, err
+	}
+	view, err := newFleetView(ctx, q)
+	if err != nil {
+		return adminwire.Explanation{}, err
+	}
+	queued := map[string]waiting{}
+	for _, w := range rows {
+		queued[w.entry.ID] = w
+	}
+	status := map[string]ci.JobStatus{}
+	for _, j := range jobs {
+		status[j.JobName] = j.Status
+	}
+	out := adminwire.Explanation{RunID: runID, WorkflowName: run.WorkflowName, Status: run.Status, Reason: run.Reason, Jobs: []adminwire.ExplainedJob{}}
+	for _, j := range jobs {
+		e := adminwire.ExplainedJob{JobID: j.JobID, JobName: j.JobName, Status: j.Status}
+		w, inQueue := queued[j.JobID]
+		switch {
+		case j.Status.Terminal():
+			e.Reason = ended(j)
+		case j.Status == ci.JobCancelling && j.Reason != nil:
+			e.Reason = *j.Reason
+		case inQueue:
+			e.Reason, e.Agents = view.explain(w)
+		default:
+			e.Reason = openNeeds(j, status)
+		}
+		out.Jobs = append(out.Jobs, e)
+	}
+	return out, nil
+}
+
+// ended is the stored reason of a job's end. Success has none to store.
+func ended(j adminwire.Job) ci.Reason {
+	if j.Reason != nil {
+		return *j.Reason
+	}
+	return ci.NewReason(string(j.Status), "ended as "+string(j.Status), nil)
+}
+
+// openNeeds names the needs that have not ended, with their state.
+func openNeeds(j adminwire.Job, status map[string]ci.JobStatus) ci.Reason {
+	var open []string
+	for _, need := range j.Needs {
+		if s := status[need.UpstreamName]; !s.Terminal() {
+			open = append(open, fmt.Sprintf("%s (%s)", need.UpstreamName, s))
+		}
+	}
+	if len(open) == 0 && j.Reason != nil {
+		return *j.Reason
+	}
+	return ci.NewReason(ci.ReasonNeeds, "waits for "+strings.Join(open, ", "), map[string]any{"open": open[:min(len(open), ci.MaxListEntries)]})
+}

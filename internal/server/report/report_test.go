@@ -1,0 +1,172 @@
+package report_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/label"
+	"kici/internal/core/wire"
+	"kici/internal/decide/plan"
+	"kici/internal/kit/service"
+	"kici/internal/server/engine"
+	"kici/internal/server/fleet"
+	"kici/internal/server/queue"
+	"kici/internal/server/report"
+	"kici/internal/server/store"
+	"kici/internal/server/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
+
+const now = 1_767_225_600_000
+
+// seed makes a run with a job on an agent, one that waits for it, one behind a busy agent and one that nobody fits.
+func seed(t *testing.T, db *store.DB) *engine.Engine {
+	t.Helper()
+	settings := engine.DefaultSettings()
+	settings.NodeID = "n"
+	e := engine.New(engine.Deps{DB: db, Clock: func() time.Time { return time.UnixMilli(now) }, Log: slog.New(slog.DiscardHandler),
+		Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke()})
+	job := func(name string, labels ...string) plan.Job {
+		return plan.Job{ID: "id-" + name, Name: name, BaseName: name, Selector: label.Selector{Labels: labels}, Config: json.RawMessage(`{}`)}
+	}
+	must(t, e.Register(t.Context(), engine.Registration{RunID: "r", OrgID: "default", RoutingKey: "generic:default:s", Provider: "local",
+		Repo: "local/app", Ref: "main", SHA: "abc", TriggerEvent: "push", Plan: plan.Plan{Workflow: "ci",
+			Jobs:  []plan.Job{job("build", "linux"), job("test", "linux"), job("other", "linux"), job("gpu", "linux", "gpu")},
+			Edges: []plan.Edge{{Job: "test", Upstream: "build", RunOn: []ci.JobStatus{ci.JobSuccess}}}}}))
+	must(t, db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		if err := fleet.Seen(ctx, tx, fleet.Agent{ID: "a-1", Labels: []string{"linux"}, Lifecycle: fleet.Static, MaxConcurrency: 1,
+			NodeID: "n", ConnectionID: "c", LastSeenAt: now}); err != nil {
+			return err
+		}
+		_, err := queue.Claim(ctx, tx, "id-build", "a-1", "n", 1, now, now+10_000)
+		return err
+	}))
+	return e
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sentences gives every job's reason as people read it.
+func sentences(t *testing.T, db *store.DB) map[string]string {
+	t.Helper()
+	x, err := report.Explain(t.Context(), db.Read(), "r")
+	must(t, err)
+	out := map[string]string{}
+	for _, j := range x.Jobs {
+		out[j.JobName] = j.Reason.Code + ": " + j.Reason.Message
+	}
+	return out
+}
+
+func TestExplainSaysWhatEveryJobWaitsFor(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		e := seed(t, db)
+		want := map[string]string{
+			"build": "awaiting_ack: sent to agent a-1, which has until 00:00:10Z to answer",
+			"test":  "needs: waits for build (pending)",
+			"other": "queued: 1 agent that fit are busy; 0 jobs in line before it",
+			"gpu":   "no_agent: no connected agent fits; the nearest, a-1, lacks label gpu",
+		}
+		for name, sentence := range want {
+			if got := sentences(t, db)[name]; got != sentence {
+				t.Errorf("%s: %q, want %q", name, got, sentence)
+			}
+		}
+		_, err := e.Acked(t.Context(), "a-1", "r", "id-build")
+		must(t, err)
+		must(t, e.JobReported(t.Context(), "a-1", wire.JobStatus{JobID: "id-build", State: ci.JobRunning}))
+		if got := sentences(t, db)["build"]; got != "running: with agent a-1" {
+			t.Errorf("running job: %q", got)
+		}
+		must(t, e.Lost(t.Context(), "a-1", "c"))
+		if got := sentences(t, db)["build"]; !strings.HasPrefix(got, "recovering: agent a-1 lost its connection; waiting for it until 00:02:00Z") {
+			t.Errorf("recovering job: %q", got)
+		}
+		must(t, e.JobReported(t.Context(), "a-1", wire.JobStatus{JobID: "id-build", State: ci.JobFailed, Data: json.RawMessage(`{"error":"boom"}`)}))
+		got := sentences(t, db)
+		if got["build"] != "job_failed: boom" || got["test"] != "upstream_unmet: upstream_unmet: build (failed)" {
+			t.Errorf("ended jobs: %q, %q", got["build"], got["test"])
+		}
+	})
+}
+
+func TestQueueNamesTheNearestAgents(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		seed(t, db)
+		entries, err := report.Queue(t.Context(), db.Read(), report.QueueFilter{Statuses: []string{"pending"}, Limit: 10})
+		must(t, err)
+		if len(entries) != 2 {
+			t.Fatalf("%d pending rows, want 2: %+v", len(entries), entries)
+		}
+		for _, e := range entries {
+			if len(e.Nearest) != 1 || e.Nearest[0].AgentID != "a-1" || e.Nearest[0].Running[0] != "id-build" {
+				t.Errorf("nearest agents of %s: %+v", e.JobName, e.Nearest)
+			}
+			if e.Nearest[0].Fits != (e.JobName == "other") {
+				t.Errorf("%s fits: %v", e.JobName, e.Nearest[0].Fits)
+			}
+		}
+	})
+}
+
+func TestRunsAreListedNewestFirstAndFiltered(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		seed(t, db)
+		tests := []struct {
+			name   string
+			filter report.RunFilter
+			want   int
+		}{
+			{"all", report.RunFilter{}, 1},
+			{"by status", report.RunFilter{Statuses: []string{"pending", "success"}}, 1},
+			{"by another status", report.RunFilter{Statuses: []string{"failed"}}, 0},
+			{"by workflow and repository", report.RunFilter{Workflow: "ci", Repo: "local/app"}, 1},
+			{"strictly later", report.RunFilter{Since: now}, 0},
+			{"of another source", report.RunFilter{RoutingKey: "generic:default:t"}, 0},
+		}
+		for _, tt := range tests {
+			tt.filter.Limit = 10
+			runs, err := report.Runs(t.Context(), db.Read(), tt.filter)
+			must(t, err)
+			n, err := report.CountRuns(t.Context(), db.Read(), tt.filter)
+			must(t, err)
+			if len(runs) != tt.want || n != tt.want {
+				t.Errorf("%s: %d runs, count %d, want %d", tt.name, len(runs), n, tt.want)
+			}
+		}
+		if _, _, err := report.RunOf(t.Context(), db.Read(), "none"); !errors.Is(err, report.ErrNotFound) {
+			t.Errorf("unknown run: %v", err)
+		}
+	})
+}
+
+func TestJobsCarryNeedsAndSteps(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		e := seed(t, db)
+		exit := json.RawMessage(`{"durationMs":5,"error":{"message":"exit 3","exitCode":3}}`)
+		must(t, e.StepReported(t.Context(), "a-1", wire.StepStatus{JobID: "id-build", StepIndex: 0, StepName: "compile", State: ci.StepFailed, Timestamp: now, Data: exit}))
+		jobs, err := report.Jobs(t.Context(), db.Read(), "r", true)
+		must(t, err)
+		if len(jobs) != 4 || len(jobs[1].Needs) != 1 || jobs[1].Needs[0].UpstreamName != "build" {
+			t.Fatalf("jobs %+v", jobs)
+		}
+		if s := jobs[0].Steps; len(s) != 1 || s[0].StepName != "compile" || *s[0].ExitCode != 3 || *s[0].ErrorMessage != "exit 3" {
+			t.Errorf("steps %+v", s)
+		}
+		if jobs[0].Attempts != 1 {
+			t.Errorf("attempts %d", jobs[0].Attempts)
+		}
+	})
+}
