@@ -21,7 +21,7 @@ type Options struct {
 
 // Result is a script ready to run.
 type Result struct {
-	// Script is a classic script (an immediately called function) for the embedded engine, an ES module for node.
+	// Script is a classic script that leaves no global names for the embedded engine, an ES module for node.
 	// It may be stored anywhere: what it does not contain it imports by absolute path.
 	Script []byte
 	// Map is the source map (version 3). Its sources are paths relative to Options.Root with forward slashes for the

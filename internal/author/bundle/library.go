@@ -132,11 +132,12 @@ func prebuiltText(l library) (string, error) {
 // The script for the embedded engine: the author's modules as a function, then the library, which runs the program and
 // with it that function. The author's part comes first so that the source map needs no offset but the head's line. It
 // is an ES module without imports or exports, wrapped by hand: esbuild's own wrapper indents the body, and with it the
-// text of the functions that a lock file quotes.
+// text of the functions that a lock file quotes. A block keeps the names to itself; brackets around all would make the
+// engine read the text twice, since it looks behind a bracket for an arrow.
 const (
-	scriptHead = `(() => { "use strict"; const __kiciLibrary = { exports: {} }; const __kiciAuthor = () => { let __kiciNamespace;`
-	scriptMid  = "return __kiciNamespace; };\n((module, exports, require) => {\n"
-	scriptTail = "})(__kiciLibrary, __kiciLibrary.exports, __kiciAuthor);\n})();"
+	scriptHead = `"use strict"; { const __kiciLibrary = { exports: {} }; const __kiciAuthor = function () { let __kiciNamespace;`
+	scriptMid  = "return __kiciNamespace; };\nconst __kiciProgram = function (module, exports, require) {\n"
+	scriptTail = "};\n__kiciProgram(__kiciLibrary, __kiciLibrary.exports, __kiciAuthor);\n}\n"
 
 	// authorEntry hands the author's exports out of the function, marked as those of an ES module: the library takes
 	// the default export of any other kind of module to be the module itself.

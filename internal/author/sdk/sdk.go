@@ -64,7 +64,7 @@ func Digest() string {
 	h := sha256.New()
 	// Walking an embedded file system cannot fail.
 	_ = fs.WalkDir(files, "ts", func(name string, d fs.DirEntry, _ error) error {
-		if raw, err := files.ReadFile(name); err == nil && path.Ext(name) == ".ts" {
+		if raw, err := files.ReadFile(name); err == nil && !strings.HasSuffix(name, ".d.ts") {
 			_, _ = fmt.Fprintf(h, "%s %d\n", name, len(raw))
 			_, _ = h.Write(raw)
 		}
@@ -76,7 +76,7 @@ func Digest() string {
 // Declarations is the text of the declaration file that `kici init` writes: the types of `@kici-dev/sdk`, documented so
 // that an editor explains every option.
 func Declarations() string {
-	return mustRead("ts/declarations/sdk.d.ts")
+	return mustRead("ts/declarations/sdk.d.ts") + "\n" + mustRead("ts/declarations/sdk-use.d.ts")
 }
 
 // SchemaDeclarations is the text of the declarations of `zod` for a repository that has not installed zod itself.

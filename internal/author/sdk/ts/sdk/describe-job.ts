@@ -14,7 +14,7 @@ const options = [
   'runsOn', 'runsOnAll', 'onUnreachable', 'includeUninitialized', 'maxParallel', 'failFast', 'steps', 'run', 'needs',
   'matrix', 'include', 'exclude', 'environment', 'environments', 'context', 'contexts', 'env', 'concurrencyGroup',
   'rules', 'onCancel', 'cleanup', 'onSuccess', 'onFailure', 'beforeStep', 'afterStep', 'checkout', 'container', 'init',
-  'cache', 'resources', 'gracePeriod', 'timeout', 'approval', 'description', 'outputs', 'name', '_tag',
+  'cache', 'resources', 'gracePeriod', 'timeout', 'approval', 'description', 'name', '_tag',
 ];
 
 /** Combinations a matrix may have at most; servers refuse more. */

@@ -27,7 +27,7 @@ const star = '[^/]*?';
 const slash = '\\/';
 const globstar = '(?:(?:(?!(?:^|\\/)\\.).)*?)';
 
-// globSource writes the expression the way the reference's matcher does, so that the same label gives the same text.
+// globSource writes the expression the way picomatch does, so that the same label gives the same text.
 function globSource(glob: string): string {
   return `^(?:${wholeGlob(glob) ?? plainGlob(glob) ?? generalGlob(glob)})$`;
 }
@@ -70,26 +70,25 @@ function plainGlob(glob: string): string | undefined {
 function generalGlob(glob: string): string {
   let out = '';
   let i = 0;
+  let last = '';
   const closers: string[] = [];
-  const atSegmentStart = () => i === 0 || glob[i - 1] === '/';
   while (i < glob.length) {
     const rest = glob.slice(i);
-    const token = doubleStar(rest, atSegmentStart(), i === 0) ?? bracket(rest) ?? opener(rest, closers) ?? closer(rest, closers);
-    if (token) {
-      out = token.join ? out.slice(0, -slash.length) + token.text : out + token.text;
-      i += token.length;
-    } else {
-      out += single(rest[0], rest[1], atSegmentStart());
-      i += rest[0] === '\\' && rest.length > 1 ? 2 : 1;
-    }
+    const start = i === 0 || glob[i - 1] === '/';
+    const token = doubleStar(rest, start, i === 0) ?? bracket(rest) ?? opener(rest, closers) ?? closer(rest, closers) ?? single(rest, start);
+    out = (token.join ? out.slice(0, -slash.length) : out) + token.text;
+    last = token.kind ?? '';
+    i += token.length;
   }
   if (closers.length) throw new Error(`the glob ${JSON.stringify(glob)} has an open bracket`);
-  return out;
+  return last === 'star' || last === 'bracket' ? `${out}${slash}?` : out;
 }
 
 interface Token {
   text: string;
   length: number;
+  /** What a final slash may follow. */
+  kind?: 'star' | 'bracket';
   /** The token stands for the slash before it, too. */
   join?: boolean;
 }
@@ -99,24 +98,26 @@ function doubleStar(rest: string, segmentStart: boolean, first: boolean): Token 
   if (!stars || !segmentStart) return undefined;
   const length = stars[0].length;
   if (first) return stars[1] ? { text: `(?:^|${slash}|${globstar}${slash})`, length } : { text: globstar, length };
-  if (stars[1]) return { text: `(?:${slash}${globstar}${slash}|${slash})`, length, join: true };
-  return { text: `(?:${slash}${globstar}|$)`, length, join: true };
+  if (stars[1]) return { text: `(?:${slash}${noDot}${globstar}${slash}|${slash}|$)`, length, join: true };
+  return { text: `(?:${slash}${noDot}${globstar}|$)`, length, join: true };
 }
 
+// bracket keeps a set as it is. A leading `!` does not negate it, `^` does.
 function bracket(rest: string): Token | undefined {
-  const set = /^\[([!^]?)((?:\\.|[^\]\\])+)\]/.exec(rest);
-  return set ? { text: `[${set[1] && '^'}${set[2].replace(/\[/g, '\\[')}]`, length: set[0].length } : undefined;
+  const set = /^\[(?:\\.|[^\]\\])+\]/.exec(rest);
+  return set ? { text: `[${set[0].slice(1, -1).replace(/\[/g, '\\[')}]`, length: set[0].length, kind: 'bracket' } : undefined;
 }
 
 function opener(rest: string, closers: string[]): Token | undefined {
   const range = /^\{(\w+)\.\.(\w+)\}/.exec(rest);
-  if (range) return { text: `(?:${expandRange(range[1], range[2]).join('|')})`, length: range[0].length };
+  if (range) return { text: rangeSource(range[1], range[2]), length: range[0].length };
   const open = /^([@?*+!])?\(|^\{/.exec(rest);
   if (!open) return undefined;
   const brace = open[0] === '{';
   const after: Record<string, string> = { '?': ')?', '*': ')*', '+': ')+', '!': `)$)${star})` };
   closers.push(brace ? '}' : after[open[1] ?? ''] ?? ')');
-  return { text: open[1] === '!' ? '(?:(?!(?:' : '(?:', length: open[0].length };
+  const text = open[1] === '!' ? '(?:(?!(?:' : open[1] && open[1] !== '@' ? '(?:' : '(';
+  return { text, length: open[0].length };
 }
 
 function closer(rest: string, closers: string[]): Token | undefined {
@@ -130,21 +131,20 @@ function closer(rest: string, closers: string[]): Token | undefined {
   return undefined;
 }
 
-function single(c: string, next: string | undefined, segmentStart: boolean): string {
-  if (c === '*') return segmentStart ? `${noDot}${oneChar}${star}` : star;
-  if (c === '?') return segmentStart ? '[^.\\/]' : '[^/]';
-  if (c === '\\' && next !== undefined) return `\\${next}`;
-  return /[\w ]/.test(c) || c.charCodeAt(0) > 127 ? c : `\\${c}`;
+function single(rest: string, segmentStart: boolean): Token {
+  const c = rest[0];
+  if (c === '*') return { text: segmentStart ? `${noDot}${oneChar}${star}` : star, length: 1, kind: 'star' };
+  if (c === '?') return { text: segmentStart ? '[^.\\/]' : '[^/]', length: 1 };
+  if (c === '\\' && rest.length > 1) return { text: rest.slice(0, 2), length: 2 };
+  return { text: /[.+$^|/\\()[\]{}]/.test(c) ? `\\${c}` : c, length: 1 };
 }
 
-// expandRange lists `{1..3}` or `{a..c}`, at most 1,000 of them.
-function expandRange(from: string, to: string): string[] {
-  const numbers = /^\d+$/.test(from) && /^\d+$/.test(to);
-  const code = (s: string) => (numbers ? Number(s) : s.codePointAt(0)!);
-  const [a, b] = [code(from), code(to)];
-  if ((!numbers && (from.length !== 1 || to.length !== 1)) || Math.abs(a - b) >= 1000) throw new Error(`the range {${from}..${to}} is not one of letters or of at most 1000 numbers`);
-  const show = (n: number) => (numbers ? String(n) : String.fromCodePoint(n));
-  return Array.from({ length: Math.abs(a - b) + 1 }, (_, i) => show(a < b ? a + i : a - i));
+// rangeSource reads `{1..3}` or `{a..c}`, of numbers at most 1,000.
+function rangeSource(from: string, to: string): string {
+  if (from.length === 1 && to.length === 1) return from <= to ? `[${from}-${to}]` : `[${to}-${from}]`;
+  const [a, b] = [Number(from), Number(to)];
+  if (!Number.isInteger(a) || !Number.isInteger(b) || Math.abs(a - b) >= 1000) throw new Error(`the range {${from}..${to}} is not one of letters or of at most 1000 numbers`);
+  return `(${Array.from({ length: Math.abs(a - b) + 1 }, (_, i) => Math.min(a, b) + i).join('|')})`;
 }
 
 /** What `runsOn` says: labels that an agent must and must not have, and how one of several is picked. */

@@ -8,6 +8,7 @@ export { siteOf } from './site';
 export { normalizeApproval, normalizeCacheSpecs, normalizeRetry } from './normalize';
 export { describeJob, describeWorkflow, flattenSteps, nameJobs } from './describe';
 export { resolveWhen } from './needs';
+export { Report, noResolver } from './report';
 export { validateSchema, validateOutputs } from './schema-tools';
 
 /** Outputs by step name, of this job or of another. */

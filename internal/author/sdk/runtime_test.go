@@ -1,0 +1,273 @@
+package sdk_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func readFile(t testing.TB, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestSchemasJudgeValues(t *testing.T) {
+	vm := machine(t, `import { z } from './zod';
+const schemas = {
+  text: z.string().min(2).max(4), pattern: z.string().regex(/^v\d+$/g), number: z.number().int().positive(),
+  list: z.array(z.number()).nonempty(), object: z.object({ a: z.string(), b: z.number().optional(), c: z.string().default('d') }),
+  strict: z.strictObject({ a: z.string() }), record: z.record(z.string(), z.boolean()), tuple: z.tuple([z.string(), z.number()]),
+  union: z.union([z.string(), z.number()]), choice: z.enum(['x', 'y']), literal: z.literal(7), nullish: z.string().nullish(),
+  nested: z.object({ list: z.array(z.object({ n: z.number() })) }), refined: z.number().refine((n) => n % 2 === 0, 'must be even'),
+};
+export function judge(name, value) {
+  const r = schemas[name].safeParse(value);
+  return r.success ? JSON.stringify(r.data) : r.error.message;
+}
+export const twice = () => [1, 2].map(() => judge('pattern', 'v1')).join();`)
+	tests := []struct {
+		schema string
+		value  any
+		want   string
+	}{
+		{"text", "abc", `"abc"`},
+		{"text", "a", "must have at least 2 characters"},
+		{"text", 1, "expected string, received number"},
+		{"pattern", "v12", `"v12"`},
+		{"pattern", "x", `must match /^v\d+$/g`},
+		{"number", 3, "3"},
+		{"number", 0.5, "must be a whole number"},
+		{"number", -1, "must be more than 0"},
+		{"list", []int{1, 2}, "[1,2]"},
+		{"list", []any{1, "x"}, "1: expected number, received string"},
+		{"list", []int{}, "must have at least 1 elements"},
+		{"object", map[string]any{"a": "x", "extra": 1}, `{"a":"x","c":"d"}`},
+		{"object", map[string]any{"b": 1}, "a: expected string, received undefined"},
+		{"object", []int{}, "expected object, received array"},
+		{"strict", map[string]any{"a": "x", "b": 1}, "unknown keys: b"},
+		{"record", map[string]any{"k": true}, `{"k":true}`},
+		{"record", map[string]any{"k": 1}, "k: expected boolean, received number"},
+		{"tuple", []any{"x", 1}, `["x",1]`},
+		{"tuple", []any{"x"}, "expected a list of 2"},
+		{"union", 1, "1"},
+		{"union", true, "fits none of the alternatives"},
+		{"choice", "x", `"x"`},
+		{"choice", "z", `expected one of "x", "y"`},
+		{"literal", 7, "7"},
+		{"literal", 8, "expected 7"},
+		{"nullish", nil, "null"},
+		{"nested", map[string]any{"list": []any{map[string]any{"n": "x"}}}, "list.0.n: expected number, received string"},
+		{"refined", 3, "must be even"},
+	}
+	for _, tt := range tests {
+		got, thrown := call(t, vm, "judge", tt.schema, tt.value)
+		if want := quote(tt.want); got != want || thrown != "" {
+			t.Errorf("%s of %v: got %s %s, want %s", tt.schema, tt.value, got, thrown, want)
+		}
+	}
+	if got, _ := call(t, vm, "twice"); got != quote(`"v1","v1"`) {
+		t.Errorf("a global expression remembers its position: %s", got)
+	}
+}
+
+// quote is JSON.stringify of the text, for texts without control characters.
+func quote(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+func TestInputsBecomeDescriptors(t *testing.T) {
+	vm := machine(t, `import { z } from './zod';
+import { describeInput } from './schema-tools';
+const schemas = {
+  bounds: z.string().max(5).regex(/^a/i).min(1), length: z.string().length(3), nullable: z.boolean().nullable().default(null),
+  inner: z.number().default(1).optional(), positive: z.number().int().positive().lt(10), float: z.number().min(0.5), literal: z.literal('x'),
+  literals: z.literal(['x', 'y']), function: z.string().default(() => 'now'),
+  exclusive: z.number().gt(0), email: z.string().email(), list: z.array(z.string()), union: z.union([z.string()]), number: 7,
+  old: { _def: { typeName: 'ZodString' } },
+};
+export const describe = (name) => JSON.stringify(describeInput(schemas[name]));`)
+	tests := []struct{ schema, want string }{
+		{"bounds", `{"type":"string","optional":false,"nullable":false,"min":1,"max":5,"pattern":"^a"}`},
+		{"length", `{"type":"string","optional":false,"nullable":false,"min":3,"max":3}`},
+		{"nullable", `{"type":"boolean","optional":false,"nullable":true,"default":null}`},
+		{"inner", `{"type":"number","optional":true,"nullable":false,"default":1}`},
+		{"positive", `{"type":"integer","optional":false,"nullable":false,"min":1,"max":9}`},
+		{"float", `{"type":"number","optional":false,"nullable":false,"min":0.5}`},
+		{"literal", `{"type":"literal","optional":false,"nullable":false,"literal":"x"}`},
+		{"literals", `{"type":"enum","optional":false,"nullable":false,"values":["x","y"]}`},
+		{"function", `{"type":"string","optional":false,"nullable":false,"default":"now"}`},
+		{"exclusive", "!a bound of a number must be inclusive: use min and max"},
+		{"email", "!the check 'email' cannot be part of an input: use min, max or regex"},
+		{"list", "!a schema of type 'array' cannot be an input: use text, number, integer, boolean, enum or literal"},
+		{"union", "!a schema of type 'union' cannot be an input: use text, number, integer, boolean, enum or literal"},
+		{"number", "!it is no schema"},
+		{"old", "!it is a schema of zod 3; zod 4 or the schema builder of the SDK is needed"},
+	}
+	for _, tt := range tests {
+		got, thrown := call(t, vm, "describe", tt.schema)
+		if thrown != "" {
+			got = "!" + thrown
+		} else if !strings.HasPrefix(tt.want, "!") {
+			tt.want = quote(tt.want)
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.schema, got, tt.want)
+		}
+	}
+}
+
+// The runtime half: what a job's functions read while it runs.
+func TestRuntimeValuesOfAJob(t *testing.T) {
+	vm := machine(t, `import { job, step } from './core';
+import { z } from './zod';
+import * as runtime from './runtime';
+const build = job('build', { runsOn: 'x', run: async () => ({}) });
+const plain = job('plain', { runsOn: 'x', steps: [step('version', async () => {})] });
+const tests = job('tests', { runsOn: 'x', matrix: ['20', '22'], run: async () => ({}) });
+runtime.setJobOutputsMap({
+  build: { 'step-1': { tag: 'v1' } }, plain: { version: { n: 1 } },
+  tests: { byMatrix: { 20: { 'step-1': { v: 'a' } } }, merged: { 'step-1': { v: 'a' } } },
+  hosts: { byHost: { h1: { s: { x: 1 } } }, summary: {} },
+});
+const first = step('first', async () => {});
+const bare = async () => {};
+runtime.setStepRefMap(new Map([[bare, 'step-1'], [first, 'first']]));
+runtime.setStepOutputsMap({ first: { a: 1 }, 'step-1': { b: 2 } });
+const cases = {
+  flatObject: () => runtime.jobOutputs(build), flatName: () => runtime.jobOutputs({ name: 'build' }), result: () => [build.result.tag, plain.result.version.n, plain.result.none.n ?? null],
+  matrix: () => [runtime.jobOutputs(tests).byMatrix['20'].v, runtime.jobOutputs(tests).merged.v, tests.result.v], hosts: () => runtime.jobOutputs('hosts').byHost.h1.s.x,
+  steps: () => [runtime.outputsOf(first), runtime.outputsOf(bare), runtime.outputsOf('first'), runtime.outputsOf('none') ?? null, first.result.a],
+  needs: () => runtime.buildNeedsContext({
+    needs: ['plain', { name: 'tests', runOn: ['success'] }, { group: 'g', runOn: ['success'] }, { group: 'none', runOn: [] }],
+    upstreamJobOutputs: { plain: { version: { n: 1 } }, tests: { byMatrix: { b: { x: 1 }, a: { x: 2 } } }, made: { y: 1 } },
+    upstreamJobStatuses: { plain: 'success', 'tests (b)': 'failed', 'tests (a)': 'success', 'tests-extra (a)': 'success', made: 'success' }, groups: { g: ['made'] },
+  }),
+  noNeeds: () => runtime.buildNeedsContext({ needs: [] }) ?? 'none',
+  outputs: () => runtime.validateOutputs({ n: z.number(), d: z.string().default('x') }, { n: 1, more: true }),
+  badOutputs: () => runtime.validateOutputs({ n: z.number(), s: z.string() }, { n: 'seven' }),
+  retry: () => runtime.normalizeRetry(3), caches: () => runtime.normalizeCacheSpecs({ key: 'k', paths: 'p' }), approval: () => runtime.normalizeApproval([{ team: 'ops' }]),
+  names: () => runtime.flattenSteps([bare, step('x', bare), { _tag: 'ParallelGroup', steps: [bare, step('y', bare)] }, bare]).map((s) => s.name + (s.group ?? '')),
+};
+export const run = (name) => JSON.stringify(cases[name]());
+export async function rules() {
+  const rule = (label, check) => ({ _tag: 'Rule', label, check });
+  const all = await Promise.all([
+    runtime.evaluateRules(undefined, {}), runtime.evaluateRules([rule('a', () => true), rule('b', async (c) => c.n === 1), rule('c', () => { throw new Error('never'); })], { n: 2 }),
+    runtime.evaluateRules([rule('t', () => { throw new Error('broken'); })], {}),
+  ]);
+  return all.map((v) => [v.passed, v.label ?? null, v.error?.message ?? null]);
+}`)
+	tests := []struct{ name, want string }{
+		{"flatObject", `{"tag":"v1"}`},
+		{"flatName", `{"step-1":{"tag":"v1"}}`},
+		{"result", `["v1",1,null]`},
+		{"matrix", `["a","a","a"]`},
+		{"hosts", `1`},
+		{"steps", `[{"a":1},{"b":2},{"a":1},null,1]`},
+		{"needs", `{"plain":{"result":{"version":{"n":1}},"status":"success"},"tests":[{"name":"tests (a)","result":{"x":2},"status":"success"},{"name":"tests (b)","result":{"x":1},"status":"failed"}],"g":[{"name":"made","result":{"y":1},"status":"success"}],"none":[]}`},
+		{"noNeeds", `"none"`},
+		{"outputs", `{"n":1,"more":true,"d":"x"}`},
+		{"badOutputs", "!output 'n': expected number, received string; output 's': expected string, received undefined"},
+		{"retry", `{"maxAttempts":3,"delayMs":1000,"backoff":"exponential","maxDelayMs":30000}`},
+		{"caches", `[{"key":"k","paths":["p"]}]`},
+		{"approval", `{"clauses":[{"team":"ops"}],"when":"always"}`},
+		{"names", `["step-1","x","step-20","y0","step-3"]`},
+	}
+	for _, tt := range tests {
+		got, thrown := call(t, vm, "run", tt.name)
+		if thrown != "" {
+			got = "!" + thrown
+		} else {
+			tt.want = quote(tt.want)
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	if got, thrown := call(t, vm, "rules"); got != `[[true,null,null],[false,"b",null],[false,"t","broken"]]` || thrown != "" {
+		t.Errorf("rules: %s %s", got, thrown)
+	}
+}
+
+func TestSecretsOfAStep(t *testing.T) {
+	vm := machine(t, `import { createStepSecrets } from './runtime';
+export async function run() {
+  const log = [];
+  const { api, accessed, dispose } = createStepSecrets({
+    secrets: { A: '1', B: '2' }, namespacedSecrets: { base: { B: '3' }, production: { C: '4' } }, meta: { C: { backend: 'local', scope: 'production' } },
+    host: {
+      setEnv: (k, v) => log.push('set ' + k + '=' + v), unsetEnv: (k) => log.push('unset ' + k),
+      writeFile: async (name, content, mode) => (log.push('write ' + name + ' ' + content + ' ' + mode.toString(8)), '/tmp/' + name),
+      reportMount: (m) => log.push('mount ' + JSON.stringify(m)),
+    },
+  });
+  log.push(await api.get('B'), api.has('A'), api.has('X'), api.list().join());
+  log.push(await api.get('X').catch((e) => e.name + ': ' + e.message));
+  log.push(JSON.stringify(api.getMeta('C')), JSON.stringify(api.getMeta('A')));
+  await api.expose('A');
+  log.push(JSON.stringify(await api.mountFile({ sources: ['A', 'C'], divider: '-', mode: 0o400, name: 'both' })));
+  await api.exposeFile('CERT', { sources: ['C'] });
+  log.push(await api.mountFile({ sources: ['A'], name: '../x' }).catch((e) => e.message), await api.mountFile({ sources: [] }).catch((e) => e.message));
+  dispose();
+  log.push(accessed().join());
+  return log;
+}`)
+	got, thrown := call(t, vm, "run")
+	want := `["3",true,false,"A,B,C",` +
+		`"SecretNotFoundError: Secret \"X\" not found. Available keys: A, B, C. Use ctx.secrets.has('X') to check existence, or await ctx.secrets.get('X') in a try/catch.",` +
+		`"{\"value\":\"4\",\"backend\":\"local\",\"scope\":\"production\"}","null","set A=1",` +
+		`"write both 1-4 400","mount {\"sources\":[\"A\",\"C\"],\"target\":\"/tmp/both\",\"kind\":\"mountFile\"}","{\"path\":\"/tmp/both\"}",` +
+		`"write C 4 600","mount {\"sources\":[\"C\"],\"target\":\"/tmp/C\",\"kind\":\"exposeFile\",\"envVar\":\"CERT\"}","set CERT=/tmp/C",` +
+		`"secrets.mountFile: \"../x\" is not a plain file name","secrets.mountFile needs a non-empty list of sources","unset CERT","A,B,C"]`
+	if got != want || thrown != "" {
+		t.Errorf("got  %s %s\nwant %s", got, thrown, want)
+	}
+}
+
+func TestWaitingEndsWithAValueOrAnError(t *testing.T) {
+	vm := machine(t, `import { waitFor, waitForStep, idempotent } from './checks';
+globalThis.setTimeout = (f) => Promise.resolve().then(f);
+export async function run() {
+  let n = 0;
+  const found = await waitFor({ intervalMs: 0, timeoutMs: 1000, check: async () => { if (++n === 2) throw new Error('not yet'); return n >= 3 ? { n } : null; } });
+  const late = await waitFor({ name: 'db', intervalMs: 10, timeoutMs: 5, check: () => null }).catch((e) => e.name + ' ' + e.message);
+  const handled = await waitFor({ intervalMs: 10, timeoutMs: 5, check: () => null, onTimeout: (e) => e.attempts });
+  const thrown = await waitFor({ swallowErrors: false, check: () => { throw new Error('loud'); } }).catch((e) => e.message);
+  const step = await waitForStep('s', { check: (ctx) => ctx.value, intervalMs: 0 }).run({ value: { v: 1 } });
+  const same = await idempotent({ check: async () => null, apply: async () => 'never' });
+  const changed = await idempotent({ check: async () => 'drift', apply: async (d) => 'fixed ' + d });
+  return [found, late, handled, thrown, step, same.changed, changed.result];
+}`)
+	got, thrown := call(t, vm, "run")
+	want := `[{"n":3},"WaitForTimeoutError db: timed out after 5ms (attempts=1)",1,"loud",{"v":1},false,"fixed drift"]`
+	if got != want || thrown != "" {
+		t.Errorf("got  %s %s\nwant %s", got, thrown, want)
+	}
+}
+
+func TestGraphsAreChecked(t *testing.T) {
+	vm := machine(t, `import { validateDag } from './matrix';
+export const run = (nodes) => validateDag(nodes).map((p) => p.code + ' ' + p.message + (p.suggestion ? ' ~' + p.suggestion : ''));
+export function chain(n) {
+  const nodes = Array.from({ length: n }, (_, i) => ({ name: 'j' + i, needs: i ? ['j' + (i - 1)] : [] }));
+  const good = validateDag(nodes).length;
+  nodes[0].needs = ['j' + (n - 1)];
+  return [good, validateDag(nodes).length];
+}`)
+	type node struct {
+		Name  string   `json:"name"`
+		Needs []string `json:"needs"`
+	}
+	got, _ := call(t, vm, "run", []node{{"build", nil}, {"test", []string{"biuld", "test"}}, {"x", []string{"y"}}, {"y", []string{"x", "build"}}})
+	want := `["E101 job 'test' needs unknown job 'biuld' ~build","E103 job 'test' needs itself","E102 jobs need each other in a circle: x -> y -> x"]`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got, thrown := call(t, vm, "chain", 5000); got != "[0,1]" {
+		t.Errorf("a long chain gives %s %s", got, thrown)
+	}
+}

@@ -1,0 +1,242 @@
+package sdk_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evanw/esbuild/pkg/api"
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/author/sdk"
+	"kici/internal/kit/script"
+	"kici/internal/vectors"
+)
+
+// machine loads TypeScript that may import embedded modules and leaves its exports as the global `t`.
+func machine(t testing.TB, source string) *script.VM {
+	t.Helper()
+	out := api.Build(api.BuildOptions{
+		Stdin:      &api.StdinOptions{Contents: source, Loader: api.LoaderTS},
+		Bundle:     true,
+		Format:     api.FormatIIFE,
+		GlobalName: "t",
+		Target:     api.ES2023,
+		LogLevel:   api.LogLevelSilent,
+		Plugins: []api.Plugin{{Name: "embedded", Setup: func(b api.PluginBuild) {
+			b.OnResolve(api.OnResolveOptions{Filter: `.*`}, func(a api.OnResolveArgs) (api.OnResolveResult, error) {
+				importer := a.Importer
+				if a.Namespace != "embedded" {
+					importer = "ts/sdk/test.ts"
+				}
+				file, _ := sdk.Resolve(importer, a.Path)
+				return api.OnResolveResult{Path: file, Namespace: "embedded"}, nil
+			})
+			b.OnLoad(api.OnLoadOptions{Filter: `.*`, Namespace: "embedded"}, func(a api.OnLoadArgs) (api.OnLoadResult, error) {
+				text, _ := sdk.Module(a.Path)
+				return api.OnLoadResult{Contents: &text, Loader: api.LoaderTS}, nil
+			})
+		}}},
+	})
+	for _, e := range out.Errors {
+		t.Fatal(e.Text)
+	}
+	vm, err := script.New(script.Limits{Timeout: 20 * time.Second, ResultBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = vm.Close() })
+	if err := vm.Run(t.Context(), "test", string(out.OutputFiles[0].Contents)); err != nil {
+		t.Fatal(err)
+	}
+	return vm
+}
+
+// call calls an export with JSON arguments. An error is the message that was thrown.
+func call(t testing.TB, vm *script.VM, function string, args ...any) (result, thrown string) {
+	t.Helper()
+	var raw []json.RawMessage
+	for _, a := range args {
+		r, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = append(raw, r)
+	}
+	out, err := vm.Call(t.Context(), "t."+function, raw...)
+	if err != nil {
+		return "", err.Error()
+	}
+	return string(out), ""
+}
+
+func TestModulesAreEmbedded(t *testing.T) {
+	for _, name := range []string{"@kici-dev/sdk", "@kici-dev/sdk/runtime", "zod", "kici:compile", "kici:compile-node"} {
+		if text, ok := sdk.Module(name); !ok || text == "" {
+			t.Errorf("no module %s", name)
+		}
+	}
+	if _, ok := sdk.Module("left-pad"); ok {
+		t.Error("a module that is not embedded was found")
+	}
+	if file, ok := sdk.Resolve("ts/sdk/index.ts", "./core"); !ok || file != "ts/sdk/core.ts" {
+		t.Errorf("relative import gives %q", file)
+	}
+	for _, text := range []string{sdk.Declarations(), sdk.SchemaDeclarations(), sdk.HostDeclarations()} {
+		if !strings.Contains(text, "declare ") {
+			t.Error("declarations without a declaration")
+		}
+	}
+}
+
+func TestVectorsLabels(t *testing.T) {
+	vm := machine(t, `import { toMatcher, readRunsOnAll } from './labels';
+export { readRunsOnAll };
+export function selector(glob, texts) {
+  const m = toMatcher(glob);
+  return { kind: m.kind, matches: texts.map((s) => (m.kind === 'exact' ? m.value === s : new RegExp(m.source, m.flags).test(s))) };
+}`)
+	for _, c := range vectors.Load(t, "labels.json") {
+		var in struct {
+			Fn   string
+			Args []any
+		}
+		if err := json.Unmarshal(c.Input, &in); err != nil {
+			t.Fatal(err)
+		}
+		function := map[string]string{"selector": "selector", "runsOnAll": "readRunsOnAll"}[in.Fn]
+		if function == "" || strings.Contains(string(c.Expected), "ReDoS") { // the guard stands in the compiler
+			continue
+		}
+		got, thrown := call(t, vm, function, in.Args...)
+		same(t, c.Name, string(c.Expected), got, thrown)
+	}
+}
+
+// same compares JSON without regard to the order of keys.
+func same(t *testing.T, name, want, got, thrown string) {
+	t.Helper()
+	if thrown != "" {
+		t.Errorf("%s: threw %s, want %s", name, thrown, want)
+		return
+	}
+	var a, b any
+	if err := json.Unmarshal([]byte(want), &a); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(got), &b); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(a, b); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestVectorsMatrix(t *testing.T) {
+	vm := machine(t, `import { expandMatrix, applyIncludeExclude } from './matrix';
+import { memoryBytes, checkResources } from './resources';
+import { resolveWhen } from './needs';
+export const expand = (m) => JSON.stringify(expandMatrix(m));
+export const incexc = (a, i, e) => JSON.stringify(applyIncludeExclude(a, i, e));
+export const when = (w) => JSON.stringify(resolveWhen(w));
+export const memory = (m) => JSON.stringify(memoryBytes(m));
+export const resources = (r) => (checkResources(r), '{"ok":true}');`)
+	for _, c := range vectors.Load(t, "matrix.json") {
+		var in struct {
+			Fn   string
+			Args []json.RawMessage
+		}
+		if err := json.Unmarshal(c.Input, &in); err != nil {
+			t.Fatal(err)
+		}
+		switch in.Fn {
+		case "expand", "incexc", "when", "memory", "resources":
+		default:
+			continue
+		}
+		args := make([]any, len(in.Args))
+		for i, a := range in.Args {
+			args[i] = a
+		}
+		got, thrown := call(t, vm, in.Fn, args...)
+		if strings.Contains(string(c.Expected), `"error"`) || string(c.Expected) == `{"ok":false}` || strings.Contains(string(c.Expected), `"ok": false`) {
+			if thrown == "" {
+				t.Errorf("%s: got %s, want an error", c.Name, got)
+			}
+			continue
+		}
+		if thrown != "" {
+			t.Errorf("%s: threw %s", c.Name, thrown)
+			continue
+		}
+		var text string
+		if err := json.Unmarshal([]byte(got), &text); err != nil {
+			t.Fatal(err)
+		}
+		if in.Fn == "resources" {
+			continue
+		}
+		// Compared as text: the order of keys is part of the result.
+		if want := compactJSON(t, c.Expected); text != want {
+			t.Errorf("%s: got %s, want %s", c.Name, text, want)
+		}
+	}
+}
+
+func compactJSON(t *testing.T, raw []byte) string {
+	t.Helper()
+	var b strings.Builder
+	inText, escaped := false, false
+	for _, c := range string(raw) {
+		if !inText && strings.ContainsRune(" \n\t\r", c) {
+			continue
+		}
+		if c == '"' && !escaped {
+			inText = !inText
+		}
+		escaped = c == '\\' && !escaped
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// TestGlobsOfLabels compares with what picomatch 4 makes of the same globs: the text of the expression where this
+// compiler writes the same, and the labels it fits in every case.
+func TestGlobsOfLabels(t *testing.T) {
+	vm := machine(t, `import { toMatcher } from './labels';
+export const run = (glob, texts) => {
+  const { source } = toMatcher(glob);
+  return { source, matches: texts.filter((s) => new RegExp(source).test(s)) };
+};`)
+	var golden struct {
+		Texts []string
+		Out   []struct {
+			Glob, Source string
+			Matches      []string
+		}
+	}
+	if err := json.Unmarshal([]byte(readFile(t, "testdata/globs.json")), &golden); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range golden.Out {
+		raw, thrown := call(t, vm, "run", g.Glob, golden.Texts)
+		if thrown != "" {
+			t.Errorf("%s threw %s", g.Glob, thrown)
+			continue
+		}
+		var got struct {
+			Source  string
+			Matches []string
+		}
+		if err := json.Unmarshal([]byte(raw), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Source != g.Source {
+			t.Errorf("%s gives %s, want %s", g.Glob, got.Source, g.Source)
+		}
+		if diff := cmp.Diff(g.Matches, got.Matches); diff != "" {
+			t.Errorf("%s fits (-want +got):\n%s", g.Glob, diff)
+		}
+	}
+}

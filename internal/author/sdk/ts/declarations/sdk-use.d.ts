@@ -1,0 +1,491 @@
+// The types of `@kici-dev/sdk`, second part: what steps get, rules, triggers, helpers and schemas.
+
+declare module '@kici-dev/sdk' {
+  // ---------------------------------------------------------------- the context of a step
+
+  export interface StepContext {
+    /** Runs a command: `` await $`make ${target}` ``. Values are quoted; a non-zero exit code throws. */
+    $: Shell;
+    log: Log;
+    /** Environment variables. */
+    env: Record<string, string | undefined>;
+    /** Sets a variable for later steps. */
+    setEnv(name: string, value: string): void;
+    /** Puts a folder at the front of PATH for later steps. */
+    addPath(folder: string): void;
+    /** Aborted when the step must stop: cancelled, timed out, or a sibling failed. */
+    signal: any;
+    inputs: Record<string, any>;
+    /** Inputs of the dispatch; `inputs.from(ctx)` of defineDispatchInputs gives them typed. */
+    dispatchInputs: Record<string, any>;
+    workflow: { name: string };
+    job: { name: string; runsOn: any };
+    /** Values of this child of a matrix; a matrix that is a list has `value`. */
+    matrix?: Record<string, string>;
+    host?: string;
+    agent?: { host: string; labels: string[]; platform?: string; arch?: string };
+    fanout?: Fanout;
+    /** The body that the forge sent. */
+    rawPayload?: any;
+    provider?: string;
+    isTestRun: boolean;
+    /** The first context bound to the job. */
+    environment?: string;
+    /** The event is given to rules and to functions of the event, not to steps. */
+    event?: undefined;
+    workflowRepo?: RepositoryInfo;
+    sourceRepo?: RepositoryInfo;
+    secrets: Secrets;
+    /** Results of needed jobs by name: `{result, status}`, or a list of those with names for a matrix or group. */
+    needs?: Record<string, any>;
+    /** Outputs of an earlier step of this job. */
+    outputsOf(step: Step | StepFunction<any> | string): any;
+    /** Outputs of a needed job. A matrix gives `{byMatrix, merged}`, a fan-out `{byHost, summary}`. */
+    jobOutputs(job: Job | string | { name: string }): any;
+    /** An output that is stored encrypted and given to jobs that need this one as a secret. At most 20, of 64 KiB each. */
+    setSecretOutput(name: string, value: string): void;
+    /** Sends an event of your own; workflows with kiciEvent triggers may start. */
+    emit(event: string | EventDefinition<any>, payload?: any, options?: { target?: { repos?: string[] } }): Promise<{ deliveryId: string }>;
+    cache: {
+      restore(spec: CacheSpec): Promise<{ hit: boolean; matchedKey?: string }>;
+      save(spec: CacheSpec): Promise<void>;
+    };
+    /** Attests where a file or image was built. */
+    attestProvenance(o: {
+      subject: { name: string; digest?: Record<string, string>; path?: string };
+      audience?: string;
+    }): Promise<{ storageKey: string; subjectDigest: string; bundleMediaType: string }>;
+    kici: KiciApi;
+  }
+
+  export interface Fanout {
+    index: number;
+    total: number;
+    first: boolean;
+    last: boolean;
+  }
+
+  export interface RepositoryInfo {
+    identifier: string;
+    path: string;
+    ref?: string;
+    sha?: string;
+  }
+
+  export interface Log {
+    info(message: unknown, ...more: unknown[]): void;
+    warn(message: unknown, ...more: unknown[]): void;
+    error(message: unknown, ...more: unknown[]): void;
+    debug(message: unknown, ...more: unknown[]): void;
+  }
+
+  export interface Secrets {
+    /** The value. An unknown key throws SecretNotFoundError, which names the keys there are. */
+    get(key: string): Promise<string>;
+    has(key: string): boolean;
+    list(): string[];
+    getMeta(key: string): { value: string; backend: string; scope: string } | null;
+    /** Puts a secret into the environment of later steps. */
+    expose(key: string, as?: string): Promise<void>;
+    /** Writes secrets to a private file that is removed after the step. */
+    mountFile(o: SecretFile): Promise<{ path: string }>;
+    /** The same, with the path in an environment variable. */
+    exposeFile(variable: string, o: SecretFile): Promise<{ path: string }>;
+  }
+
+  export interface SecretFile {
+    /** Keys whose values are written one after another. */
+    sources: string[];
+    /** Text between them. */
+    divider?: string;
+    /** Default 0o600. */
+    mode?: number;
+    /** Name of the file. */
+    name?: string;
+  }
+
+  /** Runs commands. Options in brackets give a shell with those: `` $({ cwd: 'web' })`npm test` ``. */
+  export interface Shell {
+    (pieces: TemplateStringsArray, ...values: unknown[]): ShellCommand;
+    (options: ShellOptions): Shell;
+  }
+
+  export interface ShellOptions {
+    cwd?: string;
+    env?: Record<string, string | undefined>;
+    /** Keeps output out of the log. */
+    quiet?: boolean;
+    /** Does not throw at a non-zero exit code. */
+    nothrow?: boolean;
+    stdin?: string;
+    input?: string;
+    /** Milliseconds. */
+    timeout?: number;
+  }
+
+  export interface ShellOutput {
+    stdout: string;
+    stderr: string;
+    exitCode: number;
+    signal?: string | null;
+    text(): string;
+    lines(): string[];
+    json<T = any>(): T;
+  }
+
+  export interface ShellCommand extends Promise<ShellOutput> {
+    quiet(): ShellCommand;
+    nothrow(): ShellCommand;
+    timeout(ms: number): ShellCommand;
+    kill(signal?: string): ShellCommand;
+    text(): Promise<string>;
+    lines(): Promise<string[]>;
+    json<T = any>(): Promise<T>;
+  }
+
+  export interface KiciApi {
+    infrastructure: { list(): Promise<{ scalers: any[]; agents: any[] }> };
+    inventory: { query(selector?: Record<string, any>): Promise<any[]>; get(agentId: string): Promise<any | null> };
+    oidc: { token(o: { audience: string }): Promise<any> };
+    host: { requestReboot(o?: { deadlineMs?: number }): Promise<void> };
+    bootstrap: {
+      ensureInitRunner(agentId: string): Promise<{ broughtUp: boolean }>;
+      preBootSend(agentId: string, o: { inputSecret: string; port?: number; command?: string }): Promise<void>;
+    };
+  }
+
+  // ---------------------------------------------------------------- rules
+
+  export interface RuleContext {
+    event: EventEnvelope;
+    changedFiles: string[];
+    env: Record<string, string | undefined>;
+    dispatchInputs: Record<string, any>;
+    fanout?: Fanout;
+    $: Shell;
+  }
+
+  export interface Rule {
+    readonly _tag: 'Rule';
+    label: string;
+    check: (ctx: RuleContext) => Awaitable<boolean>;
+  }
+
+  /** A condition. Without a check it is always true. A check that throws counts as false. */
+  export function rule(label: string, check?: (ctx: RuleContext) => Awaitable<boolean>): Rule;
+  /** The opposite: skips when the check is true. */
+  export function skip(label: string, check: (ctx: RuleContext) => Awaitable<boolean>): Rule;
+  /** True on the first host of a fan-out, and outside of one. */
+  export function onlyOnFirstHost(): Rule;
+  export function onlyOnLastHost(): Rule;
+  export function onlyOnFanoutIndex(index: number): Rule;
+  export function isEventType(event: EventEnvelope | undefined, type: string): boolean;
+
+  // ---------------------------------------------------------------- triggers
+
+  export interface Trigger {
+    readonly _tag: 'Trigger';
+    readonly kind: string;
+  }
+
+  export interface Described {
+    description?: string;
+  }
+  export interface GitTrigger extends Described {
+    /** Repositories whose events count, when not only this one's. Makes the workflow a global one. */
+    repos?: OneOrMany<Pattern>;
+  }
+
+  export type PullRequestEvent =
+    | 'opened' | 'synchronize' | 'reopened' | 'closed' | 'assigned' | 'unassigned' | 'labeled' | 'unlabeled' | 'edited'
+    | 'converted_to_draft' | 'ready_for_review' | 'locked' | 'unlocked' | 'review_requested' | 'review_request_removed'
+    | 'auto_merge_enabled' | 'auto_merge_disabled';
+
+  /** Pull requests (merge requests). */
+  export function pr(
+    options?: GitTrigger & {
+      /** Default opened, synchronize, reopened, closed. */
+      events?: OneOrMany<PullRequestEvent>;
+      /** Branches to merge into. */
+      target?: OneOrMany<Pattern>;
+      /** Branches to merge from. */
+      source?: OneOrMany<Pattern>;
+      /** Globs of changed paths; a leading `!` leaves out. */
+      paths?: OneOrMany<string>;
+    },
+  ): Trigger;
+  /** Pushes to branches. With `tags` also pushes of tags. */
+  export function push(
+    options?: OneOrMany<Pattern> | (GitTrigger & { branches?: OneOrMany<Pattern>; tags?: OneOrMany<Pattern>; paths?: OneOrMany<string> }),
+  ): Trigger;
+  export function tag(options?: OneOrMany<Pattern> | (GitTrigger & { patterns?: OneOrMany<Pattern> })): Trigger;
+  /** Comments on issues and pull requests. */
+  export function comment(
+    options?: GitTrigger & { actions?: OneOrMany<'created' | 'edited' | 'deleted'>; source?: 'issue' | 'pr'; bodyMatch?: Pattern },
+  ): Trigger;
+  export function review(
+    options?: GitTrigger & {
+      actions?: OneOrMany<'submitted' | 'edited' | 'dismissed'>;
+      states?: OneOrMany<'approved' | 'changes_requested' | 'commented' | 'dismissed'>;
+    },
+  ): Trigger;
+  export function reviewComment(options?: GitTrigger & { actions?: OneOrMany<'created' | 'edited' | 'deleted'> }): Trigger;
+  export function release(
+    options?: GitTrigger & {
+      actions?: OneOrMany<'published' | 'unpublished' | 'created' | 'edited' | 'deleted' | 'prereleased' | 'released'>;
+    },
+  ): Trigger;
+  /** Started from outside, with typed inputs. */
+  export function dispatch(
+    options?: GitTrigger & { types?: OneOrMany<string>; inputs?: DispatchInputs<any> | Record<string, Schema<any>> },
+  ): Trigger;
+  export interface RefTrigger extends GitTrigger {
+    refTypes?: OneOrMany<'branch' | 'tag'>;
+    patterns?: OneOrMany<Pattern>;
+  }
+  export function create(options?: RefTrigger): Trigger;
+  function deleteTrigger(options?: RefTrigger): Trigger;
+  export { deleteTrigger as delete };
+  /** Commit statuses. */
+  export function status(
+    options?: GitTrigger & { contexts?: OneOrMany<string>; states?: OneOrMany<'error' | 'failure' | 'pending' | 'success'> },
+  ): Trigger;
+  /** Runs of the forge's own CI. */
+  export function workflowRun(
+    options?: GitTrigger & {
+      actions?: OneOrMany<'requested' | 'completed' | 'in_progress'>;
+      workflows?: OneOrMany<string>;
+      conclusions?: OneOrMany<string>;
+    },
+  ): Trigger;
+  export function fork(options?: GitTrigger): Trigger;
+  export function star(options?: GitTrigger & { actions?: OneOrMany<'created' | 'deleted'> }): Trigger;
+  export function watch(options?: GitTrigger & { actions?: OneOrMany<'started'> }): Trigger;
+  /** Any event of the forge, by its own name. */
+  export function webhook(options: OneOrMany<string> | (GitTrigger & { events: OneOrMany<string>; actions?: OneOrMany<string> })): Trigger;
+
+  /** Values at paths of a payload, such as `{ 'alert.severity': 'high' }`. */
+  export type PathMap = Record<string, any>;
+
+  /** Events sent with `ctx.emit`. */
+  export function kiciEvent(
+    options: string | (Described & { name: string | EventDefinition<any>; match?: PathMap; not?: PathMap; source?: string }),
+  ): Trigger;
+  export function workflowComplete(
+    options?: Described & { name?: string; status?: OneOrMany<'success' | 'failed' | 'cancelled'>; source?: string },
+  ): Trigger;
+  export function jobComplete(
+    options?: Described & {
+      workflow?: string;
+      job?: string | Job;
+      status?: OneOrMany<'success' | 'failed' | 'cancelled' | 'skipped'>;
+      source?: string;
+    },
+  ): Trigger;
+  /** Requests to a source that is configured on the server. */
+  export function genericWebhook(
+    options:
+      | string
+      | (Described & {
+          source: string;
+          events?: OneOrMany<string>;
+          match?: PathMap;
+          not?: PathMap;
+          path?: string;
+          auth?: { method: 'hmac-sha256' | 'api-key'; secret: string; signatureHeader?: string; header?: string };
+        }),
+  ): Trigger;
+  /** At times: five cron fields. Every input needs a default or is optional. */
+  export function schedule(
+    options: string | (Described & { cron: string; /** Default UTC. */ timezone?: string; inputs?: DispatchInputs<any> | Record<string, Schema<any>> }),
+  ): Trigger;
+  export type LifecycleEvent = 'workflow_complete' | 'job_complete' | 'job_failed' | 'registration_updated';
+  export function lifecycle(
+    options: OneOrMany<LifecycleEvent> | (Described & { events: OneOrMany<LifecycleEvent>; sources?: OneOrMany<string> }),
+  ): Trigger;
+
+  // ---------------------------------------------------------------- events and inputs of your own
+
+  export interface EventDefinition<T> {
+    readonly _tag: 'EventDefinition';
+    readonly name: string;
+    readonly schema: Schema<T>;
+  }
+  export function defineEvent<T>(name: string, schema: Schema<T>): EventDefinition<T>;
+
+  export interface DispatchInputs<S extends Record<string, Schema<any>>> {
+    readonly _tag: 'DispatchInputs';
+    /** The inputs of this run, with their types. */
+    from(ctx: { dispatchInputs: Record<string, any> }): InferShape<S>;
+  }
+  /** Inputs for dispatch() and schedule(). Schemas may be text, number, integer, boolean, enum and literal. */
+  export function defineDispatchInputs<S extends Record<string, Schema<any>>>(schemas: S): DispatchInputs<S>;
+
+  /** A named event for test runs. */
+  export function fixture(id: string, options?: any): any;
+
+  // ---------------------------------------------------------------- waiting, checking
+
+  export interface WaitOptions<T> {
+    name?: string;
+    /** Asked until it gives something other than null or undefined. */
+    check: () => Awaitable<T | null | undefined>;
+    /** Default 2000. */
+    intervalMs?: number;
+    /** Default 60000. */
+    timeoutMs?: number;
+    initialDelayMs?: number;
+    /** Whether a check that throws counts as "not yet". Default true. */
+    swallowErrors?: boolean;
+    onSuccess?: (value: T) => any;
+    onTimeout?: (error: WaitForTimeoutError) => any;
+  }
+  export function waitFor<T>(options: WaitOptions<T>): Promise<T>;
+  export function waitForStep<T>(
+    name: string,
+    options: Omit<WaitOptions<T>, 'check' | 'name'> & { check: (ctx: StepContext) => Awaitable<T | null | undefined> } & Omit<StepOptions, 'run' | 'check'>,
+  ): Step;
+  export function waitForHostAlive(agentId: string, options?: { intervalMs?: number; timeoutMs?: number }): Promise<any>;
+  export function restartHost(options?: { deadlineMs?: number; agentId?: string; intervalMs?: number; timeoutMs?: number }): Promise<any>;
+  export class WaitForTimeoutError extends Error {
+    readonly attempts: number;
+    readonly timeoutMs: number;
+  }
+  /** Inside a step: looks, and changes only what is not as it should be. */
+  export function idempotent<D, R>(options: {
+    check: () => Awaitable<D | null>;
+    apply: (drift: D) => Awaitable<R>;
+  }): Promise<{ changed: boolean; drift: D | null; result: R | undefined }>;
+  export function idempotentStep<D>(
+    name: string,
+    options: { check: (ctx: StepContext) => Awaitable<D | null>; apply: (ctx: StepContext, drift: D) => Awaitable<any> } & Omit<StepOptions, 'run' | 'check'>,
+  ): Step;
+  /** A step with a check facet, see `check` of StepOptions. */
+  export function checkStep<D>(
+    name: string,
+    options: {
+      check: (ctx: StepContext) => Awaitable<D | null>;
+      apply: (ctx: StepContext, drift: D) => Awaitable<any>;
+      summarize: (drift: D) => Awaitable<string>;
+    } & Omit<StepOptions, 'run' | 'check' | 'summarize'>,
+  ): Step;
+  export class SecretNotFoundError extends Error {
+    readonly key: string;
+  }
+
+  // ---------------------------------------------------------------- matrices and graphs
+
+  export function expandMatrix(matrix: string[] | Record<string, string[]>): Record<string, string>[];
+  export function applyIncludeExclude(
+    all: Record<string, string>[], include?: Record<string, string>[] | null, exclude?: Record<string, string>[] | null,
+  ): Record<string, string>[];
+  export function validateDag(nodes: { name: string; needs?: string[] }[]): { code: string; node: string; message: string; suggestion?: string }[];
+  export function normalizeApproval(approval: Approval | undefined):
+    | { clauses: Approver[]; reason?: string; timeoutSeconds?: number; when: 'always' | 'drift' }
+    | undefined;
+
+  // ---------------------------------------------------------------- schemas
+
+  /** What a value must be. Schemas of zod 4 are accepted as well. */
+  export interface Schema<T> {
+    safeParse(value: unknown): { success: true; data: T } | { success: false; error: any };
+  }
+  export type ZodType<T = any> = SchemaBuilder<T>;
+  export type Infer<S> = S extends Schema<infer T> ? T : never;
+  export type InferShape<S extends Record<string, Schema<any>>> = {
+    [K in keyof S as undefined extends Infer<S[K]> ? never : K]: Infer<S[K]>;
+  } & {
+    [K in keyof S as undefined extends Infer<S[K]> ? K : never]?: Infer<S[K]>;
+  };
+
+  export interface SchemaBuilder<T> extends Schema<T> {
+    parse(value: unknown): T;
+    optional(): SchemaBuilder<T | undefined>;
+    nullable(): SchemaBuilder<T | null>;
+    nullish(): SchemaBuilder<T | null | undefined>;
+    default(value: T | (() => T)): SchemaBuilder<T>;
+    array(): ArrayBuilder<T>;
+    or<U>(other: Schema<U>): SchemaBuilder<T | U>;
+    describe(text: string): this;
+    meta(data: unknown): this;
+    refine(test: (value: T) => unknown, options?: string | { message?: string }): this;
+  }
+  export interface TextBuilder extends SchemaBuilder<string> {
+    min(n: number): this;
+    max(n: number): this;
+    length(n: number): this;
+    nonempty(): this;
+    regex(pattern: RegExp): this;
+    startsWith(text: string): this;
+    endsWith(text: string): this;
+    includes(text: string): this;
+    email(): this;
+    url(): this;
+    uuid(): this;
+  }
+  export interface NumberBuilder extends SchemaBuilder<number> {
+    int(): this;
+    min(n: number): this;
+    max(n: number): this;
+    gte(n: number): this;
+    lte(n: number): this;
+    gt(n: number): this;
+    lt(n: number): this;
+    positive(): this;
+    negative(): this;
+    nonnegative(): this;
+    nonpositive(): this;
+    multipleOf(n: number): this;
+  }
+  export interface ArrayBuilder<T> extends SchemaBuilder<T[]> {
+    min(n: number): this;
+    max(n: number): this;
+    length(n: number): this;
+    nonempty(): this;
+  }
+  export interface ObjectBuilder<S extends Record<string, Schema<any>>> extends SchemaBuilder<InferShape<S>> {
+    readonly shape: S;
+    strict(): ObjectBuilder<S>;
+    passthrough(): ObjectBuilder<S>;
+    extend<M extends Record<string, Schema<any>>>(more: M): ObjectBuilder<Omit<S, keyof M> & M>;
+    partial(): SchemaBuilder<Partial<InferShape<S>>>;
+    pick<K extends keyof S>(keys: Record<K, true>): ObjectBuilder<Pick<S, K>>;
+    omit<K extends keyof S>(keys: Record<K, true>): ObjectBuilder<Omit<S, K>>;
+  }
+
+  export class ZodError extends Error {
+    readonly issues: { code: string; path: (string | number)[]; message: string }[];
+  }
+
+  /** Builds schemas. `import { z } from 'zod'` gives the same where zod is not installed. */
+  export const z: {
+    string(): TextBuilder;
+    number(): NumberBuilder;
+    int(): NumberBuilder;
+    boolean(): SchemaBuilder<boolean>;
+    enum<const V extends readonly string[]>(values: V): SchemaBuilder<V[number]> & { options: V };
+    nativeEnum<E extends Record<string, string>>(values: E): SchemaBuilder<E[keyof E]>;
+    literal<const V extends string | number | boolean | null>(value: V): SchemaBuilder<V>;
+    array<T>(element: Schema<T>): ArrayBuilder<T>;
+    object<S extends Record<string, Schema<any>>>(shape: S): ObjectBuilder<S>;
+    strictObject<S extends Record<string, Schema<any>>>(shape: S): ObjectBuilder<S>;
+    looseObject<S extends Record<string, Schema<any>>>(shape: S): ObjectBuilder<S>;
+    record<V>(key: Schema<string>, value: Schema<V>): SchemaBuilder<Record<string, V>>;
+    tuple<const I extends readonly Schema<any>[]>(items: I): SchemaBuilder<{ -readonly [K in keyof I]: Infer<I[K]> }>;
+    union<const O extends readonly Schema<any>[]>(options: O): SchemaBuilder<Infer<O[number]>>;
+    optional<T>(schema: Schema<T>): SchemaBuilder<T | undefined>;
+    nullable<T>(schema: Schema<T>): SchemaBuilder<T | null>;
+    any(): SchemaBuilder<any>;
+    unknown(): SchemaBuilder<unknown>;
+    null(): SchemaBuilder<null>;
+    undefined(): SchemaBuilder<undefined>;
+    void(): SchemaBuilder<void>;
+    email(): TextBuilder;
+    url(): TextBuilder;
+    uuid(): TextBuilder;
+  };
+  export namespace z {
+    /** The type of the values of a schema. */
+    type infer<S> = Infer<S>;
+  }
+}
