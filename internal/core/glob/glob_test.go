@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -144,6 +145,24 @@ func TestMatchGivesUpPastItsBudget(t *testing.T) {
 	if p.Match(value) {
 		t.Error("Match says yes where Test gave up")
 	}
+}
+
+func TestOnePatternServesManyGoroutines(t *testing.T) {
+	p, err := Compile("**/*.{ts,é}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if !p.Match("a/b.ts") || !p.Match("a/é.é") || p.Match("a/b.go") {
+					t.Error("a wrong answer")
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func pieces() *rapid.Generator[string] {

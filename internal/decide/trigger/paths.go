@@ -10,6 +10,9 @@ import (
 	"kici/internal/core/glob"
 )
 
+// filesUnknown is the reason of a path check that passed for want of a list.
+const filesUnknown = "changed files unavailable"
+
 // shownBytes is about how much of the list of changed files a trace shows; the number of the rest stands for them.
 const shownBytes = 1500
 
@@ -82,7 +85,7 @@ func (t *trace) paths(patterns []string) bool {
 	pattern := "include: [" + strings.Join(in, ", ") + "] exclude: [" + strings.Join(out, ", ") + "]"
 	t.record("paths", []string{pattern}, subject{text: t.matcher.files.text(), clean: true}, passed)
 	if unknown {
-		t.checks[len(t.checks)-1].Reason = "changed files unavailable"
+		t.checks[len(t.checks)-1].Reason = filesUnknown
 	}
 	return passed
 }

@@ -3,7 +3,9 @@ package regex
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -91,6 +93,26 @@ func TestNestedQuantifiersWithoutLookAroundRunInLinearTime(t *testing.T) {
 	if found, err := r.Match(strings.Repeat("a", 100_000) + "!"); err != nil || found {
 		t.Errorf("%v, %v", found, err)
 	}
+}
+
+func TestSearchesFromManyGoroutinesShareTheSandboxes(t *testing.T) {
+	var wg sync.WaitGroup
+	for i := range 4 * maxVMs {
+		wg.Go(func() {
+			source := fmt.Sprintf(`^(?!x)job-%d$`, i)
+			r, err := Compile(source, "")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for j := range 3 {
+				if found, err := r.Match(fmt.Sprint("job-", i+j)); err != nil || found != (j == 0) {
+					t.Errorf("/%s/: %v, %v", source, found, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestMatchRefusesTextPastItsBound(t *testing.T) {

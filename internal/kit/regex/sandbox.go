@@ -74,14 +74,11 @@ func call(result any, function string, args ...string) error {
 
 func callOn(vm **script.VM, function string, args []string) (json.RawMessage, error) {
 	if *vm == nil {
-		fresh, err := script.New(script.Limits{Timeout: searchTime})
+		fresh, err := start()
 		if err != nil {
 			return nil, err
 		}
 		*vm = fresh
-		if err := fresh.Run(context.Background(), "regex", program); err != nil {
-			return nil, err
-		}
 	}
 	raw := make([]json.RawMessage, len(args))
 	for i, a := range args {
@@ -94,11 +91,29 @@ func callOn(vm **script.VM, function string, args []string) (json.RawMessage, er
 	return (*vm).Call(context.Background(), function, raw...)
 }
 
+// start makes a machine ready. On a host that is short of processor time even that may run into the time limit, which says
+// nothing about the expression: it is tried again a few times.
+func start() (*script.VM, error) {
+	var failed error
+	for range 5 {
+		vm, err := script.New(script.Limits{Timeout: searchTime})
+		if err != nil {
+			failed = err
+			continue
+		}
+		if failed = vm.Run(context.Background(), "regex", program); failed == nil {
+			return vm, nil
+		}
+		failed = errors.Join(failed, vm.Close())
+	}
+	return nil, fmt.Errorf("start sandbox for regular expressions: %w", failed)
+}
+
 // timeout gives a cut search its own name and leaves other errors alone.
 func timeout(err error) error {
 	var failed *script.Error
 	if errors.As(err, &failed) && failed.Kind == script.KindTimeout {
-		return ErrTimeout
+		return fmt.Errorf("%w: more than %v", ErrTimeout, searchTime)
 	}
 	return err
 }
