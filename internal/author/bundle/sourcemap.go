@@ -140,7 +140,7 @@ func (m *Map) Frames(stack string) []Place {
 	var list []Place
 	for line := range strings.SplitSeq(stack, "\n") {
 		match := frame.FindStringSubmatch(strings.TrimSpace(line))
-		if match == nil {
+		if match == nil || strings.Contains(line, "node:") { // a frame of node's own modules has lines of its own
 			continue
 		}
 		row, err1 := strconv.Atoi(match[1])

@@ -70,14 +70,19 @@ func asFailure(err error) error {
 		return err
 	}
 	if s.Kind == script.KindTimeout {
-		return &failure{message: fmt.Sprintf("the file takes longer than %s to load", loadTimeout), stack: s.Stack}
+		return tooSlow(s.Stack)
 	}
 	return &failure{message: s.Message, stack: s.Stack}
+}
+
+func tooSlow(stack string) *failure {
+	return &failure{message: fmt.Sprintf("the file takes longer than %s to load", loadTimeout), stack: stack}
 }
 
 // node is the compile program in a process of node: one request and one answer a line.
 type node struct {
 	cmd    *exec.Cmd
+	ctx    context.Context // of the process; its deadline is loadTimeout
 	cancel context.CancelFunc
 	stdin  io.WriteCloser
 	lines  *bufio.Scanner
@@ -100,7 +105,7 @@ func startNode(ctx context.Context, root string, b bundle.Result) (*node, error)
 		return nil, fmt.Errorf("write script: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	n := &node{cancel: cancel, folder: folder, stderr: &tail{}}
+	n := &node{ctx: ctx, cancel: cancel, folder: folder, stderr: &tail{}}
 	n.cmd = exec.CommandContext(ctx, path, file)
 	n.cmd.Dir, n.cmd.Stderr, n.cmd.WaitDelay = root, n.stderr, time.Second
 	if err := n.start(); err != nil {
@@ -152,6 +157,9 @@ func (n *node) call(ctx context.Context, function string, argument json.RawMessa
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if errors.Is(n.ctx.Err(), context.DeadlineExceeded) {
+		return nil, tooSlow("")
 	}
 	return nil, n.ended()
 }
