@@ -1,0 +1,124 @@
+// Package telemetry sets up a process's log and its metrics. It knows nothing of CI; what is counted is named elsewhere.
+package telemetry
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Overflow stands for all values of a label beyond its cap, so that a sender cannot make series without end.
+const Overflow = "__overflow__"
+
+// Registry holds the metrics of one process.
+type Registry struct {
+	prometheus *prometheus.Registry
+}
+
+// NewRegistry makes a registry with the runtime's own metrics.
+func NewRegistry() *Registry {
+	r := &Registry{prometheus: prometheus.NewRegistry()}
+	r.prometheus.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// Handler writes the metrics in the text format 0.0.4.
+func (r *Registry) Handler() http.Handler {
+	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{EnableOpenMetrics: false})
+}
+
+// Label is a label of a metric. A label whose values come from outside needs a cap; 0 is for a closed set.
+type Label struct {
+	Name string
+	Cap  int
+}
+
+// labels turns values into those that may be used, and keeps count of the capped ones.
+type labels struct {
+	names []string
+	caps  []int
+	mu    sync.Mutex
+	seen  []map[string]bool
+}
+
+func newLabels(defs []Label) *labels {
+	l := &labels{seen: make([]map[string]bool, len(defs))}
+	for i, d := range defs {
+		l.names, l.caps, l.seen[i] = append(l.names, d.Name), append(l.caps, d.Cap), map[string]bool{}
+	}
+	return l
+}
+
+func (l *labels) bounded(values []string) []string {
+	out := make([]string, len(l.names))
+	copy(out, values)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, limit := range l.caps {
+		switch {
+		case limit == 0 || l.seen[i][out[i]]:
+		case len(l.seen[i]) >= limit:
+			out[i] = Overflow
+		default:
+			l.seen[i][out[i]] = true
+		}
+	}
+	return out
+}
+
+// Counter only grows.
+type Counter struct {
+	vec    *prometheus.CounterVec
+	labels *labels
+}
+
+// Counter registers a counter. Without labels it shows 0 from the start.
+func (r *Registry) Counter(name, help string, defs ...Label) *Counter {
+	c := &Counter{labels: newLabels(defs)}
+	c.vec = prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, c.labels.names)
+	r.prometheus.MustRegister(c.vec)
+	if len(defs) == 0 {
+		c.vec.WithLabelValues()
+	}
+	return c
+}
+
+// Inc counts one, by label values in the order of the labels.
+func (c *Counter) Inc(values ...string) { c.Add(1, values...) }
+
+// Add counts n.
+func (c *Counter) Add(n float64, values ...string) {
+	c.vec.WithLabelValues(c.labels.bounded(values)...).Add(n)
+}
+
+// Gauge goes up and down.
+type Gauge struct {
+	vec    *prometheus.GaugeVec
+	labels *labels
+}
+
+// Gauge registers a gauge.
+func (r *Registry) Gauge(name, help string, defs ...Label) *Gauge {
+	g := &Gauge{labels: newLabels(defs)}
+	g.vec = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, g.labels.names)
+	r.prometheus.MustRegister(g.vec)
+	return g
+}
+
+// Set sets the value, by label values in the order of the labels.
+func (g *Gauge) Set(v float64, values ...string) {
+	g.vec.WithLabelValues(g.labels.bounded(values)...).Set(v)
+}
+
+// GaugeFunc registers a gauge that is read when it is asked for. read must be quick and touch no database.
+func (r *Registry) GaugeFunc(name, help string, read func() float64) {
+	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+}
+
+// CounterFunc registers a counter that is kept elsewhere.
+func (r *Registry) CounterFunc(name, help string, read func() float64) {
+	r.prometheus.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
+}
