@@ -28,12 +28,10 @@ const (
 	ReasonFirstRegister      = "First message must be agent.register"
 	ReasonMalformed          = "Malformed JSON"
 	ReasonInvalid            = "Invalid message"
-	ReasonNotRegistered      = "Not registered"
 	ReasonTooLarge           = "Message too large"
 	ReasonRateLimit          = "Sustained rate limit violation"
 	ReasonCollision          = "AgentId already registered with a different token"
 	ReasonHeartbeatTimeout   = "Heartbeat timeout"
-	ReasonVersion            = "Unsupported protocol version"
 	ReasonInternal           = "Internal error"
 	ReasonAuthFailed         = "Authentication failed"
 	ReasonInvalidToken       = "Invalid or expired token"
@@ -42,7 +40,6 @@ const (
 	ReasonTokenRevoked       = "Token revoked"
 	ReasonOwnership          = "Too many ownership violations"
 	ReasonDispatchAckTimeout = "dispatch ack timeout"
-	ReasonNotReading         = "Peer does not read"
 )
 
 // ReasonNotAssigned is the reason of the job.cancel that answers an agent speaking of a job that is no longer its own.

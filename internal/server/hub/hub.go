@@ -136,7 +136,7 @@ type Hub struct {
 	conns     map[*conn]struct{}
 	agents    map[string]*conn // current connection by agent id
 	byID      map[string]*conn // the same by connection id
-	sorted    []*conn          // of agents, by name; nil when it must be made again
+	sorted    []*conn          // of agents, by name
 	metrics   map[string]snapshot
 	unsettled map[string]departure // lost connections whose loss the store did not take
 	unknown   map[string]bool      // unknown message types that were logged

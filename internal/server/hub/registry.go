@@ -1,10 +1,12 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync"
 
 	"kici/internal/core/label"
@@ -34,9 +36,14 @@ func (h *Hub) install(c *conn, r *registration) {
 	h.mu.Lock()
 	old := h.agents[r.id]
 	c.agent.Store(r)
-	h.agents[r.id], h.byID[c.id], h.sorted = c, c, nil
+	h.agents[r.id], h.byID[c.id] = c, c
 	c.touched = c.heard.Load() // the fleet has just been written
 	delete(h.unsettled, r.id)  // what was lost with the old connection is settled by this one
+	if at, ok := h.placeLocked(r.id); ok {
+		h.sorted[at] = c
+	} else {
+		h.sorted = slices.Insert(h.sorted, at, c)
+	}
 	if old != nil && old != c {
 		delete(h.byID, old.id)
 	}
@@ -46,6 +53,15 @@ func (h *Hub) install(c *conn, r *registration) {
 		old.close(wire.CloseGoingAway, wire.ReasonSuperseded)
 	}
 }
+
+// placeLocked finds where an agent stands, or would stand, in the order of names. The order is kept rather than made
+// anew: comparing names is slow, and after a restart thousands of agents come at once.
+func (h *Hub) placeLocked(agentID string) (int, bool) {
+	return slices.BinarySearchFunc(h.sorted, agentID, func(c *conn, id string) int { return byName(c.name(), id) })
+}
+
+// byName orders names as people do. Names that this order takes for equal are still told apart.
+func byName(a, b string) int { return cmp.Or(collate.Compare(a, b), strings.Compare(a, b)) }
 
 func (h *Hub) setReady(c *conn) {
 	h.mu.Lock()
@@ -88,7 +104,9 @@ func (h *Hub) remove(c *conn, agentID string) (lost bool) {
 	}
 	delete(h.agents, agentID)
 	delete(h.byID, c.id)
-	h.sorted = nil
+	if at, ok := h.placeLocked(agentID); ok {
+		h.sorted = slices.Delete(h.sorted, at, at+1)
+	}
 	h.departLocked(agentID)
 	return !h.stopping
 }
@@ -128,13 +146,6 @@ func (h *Hub) lose(ctx context.Context, agentID string, d *departure) error {
 func (h *Hub) Ready() []dispatch.Agent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.sorted == nil {
-		h.sorted = make([]*conn, 0, len(h.agents))
-		for _, c := range h.agents {
-			h.sorted = append(h.sorted, c)
-		}
-		slices.SortFunc(h.sorted, func(a, b *conn) int { return collate.Compare(a.name(), b.name()) })
-	}
 	out := make([]dispatch.Agent, 0, len(h.sorted))
 	for _, c := range h.sorted {
 		if !c.ready || c.hold != "" || c.isClosing() {
@@ -240,7 +251,7 @@ func (h *Hub) Connections() []Connection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := make([]Connection, 0, len(h.agents))
-	for _, c := range h.agents {
+	for _, c := range h.sorted {
 		r := c.agent.Load()
 		one := Connection{
 			AgentID: r.id, ConnectionID: c.id, Remote: c.remote, Since: c.since, LastSeenAt: h.wall(c.heard.Load()),
@@ -251,7 +262,6 @@ func (h *Hub) Connections() []Connection {
 		}
 		out = append(out, one)
 	}
-	slices.SortFunc(out, func(a, b Connection) int { return collate.Compare(a.AgentID, b.AgentID) })
 	return out
 }
 
