@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"kici/internal/core/ci"
@@ -65,7 +66,7 @@ type Options struct {
 	NodeID      string        // names this node in leases
 	DedupTTL    time.Duration // life of a claim (24 h)
 	LeaseTime   time.Duration // a delivery whose node has died is taken up again after it (30 s)
-	MaxWaiting  int           // deliveries that may wait; beyond it Accept gives ErrBacklog (10,000)
+	MaxWaiting  int           // deliveries that may wait; about there Accept gives ErrBacklog (10,000)
 	MaxAttempts int           // of processing one delivery, the first included (10)
 }
 
@@ -75,6 +76,9 @@ type Inbox struct {
 	clock service.Clock
 	poke  service.Poke
 	opts  Options
+
+	taken atomic.Int64 // deliveries looked at by AcceptTx
+	full  atomic.Bool  // how the last look at the backlog ended
 }
 
 // New gives access to the tables. Accept wakes poke whenever a delivery waits; nil is for a node that only takes in.
@@ -116,8 +120,7 @@ func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
 
 // AcceptTx is Accept within a transaction, for those who make deliveries out of other changes.
 func (in *Inbox) AcceptTx(ctx context.Context, tx *store.Tx, d Delivery) (Outcome, error) {
-	var full bool
-	err := tx.QueryRowContext(ctx, backlogFull, in.opts.MaxWaiting-1).Scan(&full)
+	full, err := in.backlogged(ctx, tx)
 	if err != nil {
 		return 0, err
 	}
@@ -143,6 +146,21 @@ func (in *Inbox) AcceptTx(ctx context.Context, tx *store.Tx, d Delivery) (Outcom
 		tx.After(in.poke.Wake)
 	}
 	return Accepted, logDelivery(ctx, tx, d, StatusReceived, upsertLog)
+}
+
+// backlogged tells whether too much waits. It looks once in a hundredth of the bound, and at every delivery while the
+// bound is reached: a statement for each delivery would cost more than the few that may wait beyond the bound.
+func (in *Inbox) backlogged(ctx context.Context, tx *store.Tx) (bool, error) {
+	period := int64(max(1, in.opts.MaxWaiting/100))
+	if in.taken.Add(1)%period != 0 && !in.full.Load() {
+		return false, nil
+	}
+	var full bool
+	if err := tx.QueryRowContext(ctx, backlogFull, in.opts.MaxWaiting-1).Scan(&full); err != nil {
+		return false, err
+	}
+	in.full.Store(full)
+	return full, nil
 }
 
 func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery) (bool, error) {

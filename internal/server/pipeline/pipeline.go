@@ -63,12 +63,6 @@ type Pipeline struct {
 // tickTime is how long a delivery may lie unseen whose wake-up got lost or whose pause or lease has run out.
 const tickTime = time.Second
 
-// Bounds of clearing away claims whose time is up: often enough, and little at a time, so that no writer waits long.
-const (
-	purgeTime  = time.Minute
-	purgeLimit = 500
-)
-
 // New makes a Pipeline.
 func New(deps Deps) *Pipeline {
 	if deps.Workers == 0 {
@@ -86,7 +80,8 @@ type noCounter struct{}
 
 func (noCounter) Inc(...string) {}
 
-// Run works until ctx ends and returns when the last worker has ended. Deliveries under work are given back then.
+// Run works until ctx ends and returns when the last worker has ended. Deliveries under work are given back then; what an
+// earlier Run of this node left leased, because it was killed, is taken up first.
 func (p *Pipeline) Run(ctx context.Context) error {
 	if err := p.deps.Inbox.Recover(ctx); err != nil {
 		return err
@@ -97,7 +92,6 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	freed := service.NewPoke()
 	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
-	var purged time.Time
 	for {
 		if err := p.lease(ctx, &workers, room, freed); err != nil && ctx.Err() == nil {
 			p.deps.Log.Error("deliveries could not be leased, the next turn tries again", "err", err)
@@ -107,11 +101,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-p.deps.Poke:
 		case <-freed:
-		case now := <-tick.C:
-			if now.Sub(purged) >= purgeTime {
-				purged = now
-				p.purge(ctx)
-			}
+		case <-tick.C:
 		}
 	}
 }
@@ -133,19 +123,6 @@ func (p *Pipeline) lease(ctx context.Context, workers *sync.WaitGroup, room chan
 			defer func() { <-room; freed.Wake() }()
 			p.work(ctx, d, lease)
 		})
-	}
-}
-
-func (p *Pipeline) purge(ctx context.Context) {
-	for ctx.Err() == nil {
-		n, err := p.deps.Inbox.Purge(ctx, purgeLimit)
-		if err != nil {
-			p.deps.Log.Error("expired claims could not be removed, the next turn tries again", "err", err)
-			return
-		}
-		if n < purgeLimit {
-			return
-		}
 	}
 }
 
