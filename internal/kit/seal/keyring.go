@@ -20,6 +20,9 @@ const (
 	tagSize   = 16
 )
 
+// ErrUnreadable says that an envelope does not open, now or later: wrong key, wrong place, or damaged.
+var ErrUnreadable = errors.New("cannot be read")
+
 // ErrTooShort says that a text cannot be an envelope: it lacks even a nonce and a tag.
 var ErrTooShort = errors.New("envelope too short")
 
@@ -70,7 +73,7 @@ func (k *Keyring) Open(envelope, aad string) ([]byte, error) {
 		plaintext, err = openWith(k.previous, envelope, aad)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("decrypt %s: %w", aad, err)
+		return nil, fmt.Errorf("decrypt %s: %w: %w", aad, ErrUnreadable, err)
 	}
 	return plaintext, nil
 }

@@ -3,6 +3,7 @@ package telemetry
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +26,25 @@ func NewRegistry() *Registry {
 	return r
 }
 
-// Handler writes the metrics in the text format 0.0.4.
+// Handler writes the metrics in the text format 0.0.4, whatever else the caller would accept.
 func (r *Registry) Handler() http.Handler {
-	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{EnableOpenMetrics: false})
+	inner := promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{EnableOpenMetrics: false})
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		asked := req.Clone(req.Context())
+		asked.Header.Set("Accept", "text/plain;version=0.0.4")
+		inner.ServeHTTP(plainWriter{w}, asked)
+	})
+}
+
+// plainWriter names the format alone: the library adds a parameter about escapes, which older scrapers do not know and
+// which says nothing here, as all names are plain.
+type plainWriter struct{ http.ResponseWriter }
+
+func (w plainWriter) Write(p []byte) (int, error) {
+	if kind := w.Header().Get("Content-Type"); strings.HasPrefix(kind, "text/plain; version=0.0.4") {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	}
+	return w.ResponseWriter.Write(p)
 }
 
 // Label is a label of a metric. A label whose values come from outside needs a cap; 0 is for a closed set.
@@ -111,6 +128,31 @@ func (r *Registry) Gauge(name, help string, defs ...Label) *Gauge {
 // Set sets the value, by label values in the order of the labels.
 func (g *Gauge) Set(v float64, values ...string) {
 	g.vec.WithLabelValues(g.labels.bounded(values)...).Set(v)
+}
+
+// Delete takes the series of these label values away, such as those of an agent that left.
+func (g *Gauge) Delete(values ...string) { g.vec.DeleteLabelValues(g.labels.bounded(values)...) }
+
+// Histogram counts observations by size.
+type Histogram struct {
+	vec    *prometheus.HistogramVec
+	labels *labels
+}
+
+// Histogram registers a histogram with these upper bounds of its buckets, in rising order; the infinite one is added.
+func (r *Registry) Histogram(name, help string, buckets []float64, defs ...Label) *Histogram {
+	h := &Histogram{labels: newLabels(defs)}
+	h.vec = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, h.labels.names)
+	r.prometheus.MustRegister(h.vec)
+	if len(defs) == 0 {
+		h.vec.WithLabelValues()
+	}
+	return h
+}
+
+// Observe counts one observation, by label values in the order of the labels. Durations are in seconds.
+func (h *Histogram) Observe(v float64, values ...string) {
+	h.vec.WithLabelValues(h.labels.bounded(values)...).Observe(v)
 }
 
 // GaugeFunc registers a gauge that is read when it is asked for. read must be quick and touch no database.

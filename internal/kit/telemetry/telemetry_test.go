@@ -2,11 +2,16 @@ package telemetry
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func scrape(t *testing.T, r *Registry) (body, contentType string) {
@@ -53,13 +58,88 @@ func TestLabelsFromOutsideAreCapped(t *testing.T) {
 	}
 }
 
-func TestLogFormats(t *testing.T) {
-	var text, json bytes.Buffer
-	NewLog(&text, slog.LevelInfo, FormatText).Info("hello", "run", "r")
-	NewLog(&json, slog.LevelWarn, FormatAuto).Info("not written")
-	NewLog(&json, slog.LevelWarn, FormatAuto).Warn("hello", "run", "r")
-	if !strings.Contains(text.String(), "msg=hello run=r") || !strings.Contains(json.String(), `"msg":"hello","run":"r"`) || strings.Contains(json.String(), "not written") {
-		t.Errorf("text %q, json %q", text.String(), json.String())
+func TestHistogramsShowTheirBuckets(t *testing.T) {
+	r := NewRegistry()
+	r.Histogram("kici_h_seconds", "Empty.", []float64{0.5})
+	h := r.Histogram("kici_d_seconds", "Durations.", []float64{1, 5}, Label{Name: "job"})
+	h.Observe(0.2, "a")
+	h.Observe(9, "a")
+	body, _ := scrape(t, r)
+	for _, want := range []string{
+		`kici_h_seconds_count 0`, `kici_d_seconds_bucket{job="a",le="1"} 1`, `kici_d_seconds_bucket{job="a",le="+Inf"} 2`,
+		`kici_d_seconds_sum{job="a"} 9.2`, `kici_d_seconds_count{job="a"} 2`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in\n%s", want, body)
+		}
+	}
+}
+
+func TestGaugeOfWhatLeftIsTakenAway(t *testing.T) {
+	r := NewRegistry()
+	g := r.Gauge("kici_g", "By agent.", Label{Name: "scaler", Cap: 5})
+	g.Set(1, "a")
+	g.Set(2, "b")
+	g.Delete("a")
+	body, _ := scrape(t, r)
+	if strings.Contains(body, `kici_g{scaler="a"}`) || !strings.Contains(body, `kici_g{scaler="b"} 2`) {
+		t.Error(body)
+	}
+}
+
+func TestFormatDoesNotDependOnTheCaller(t *testing.T) {
+	r := NewRegistry()
+	for _, accept := range []string{"", "application/openmetrics-text;version=1.0.0", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"} {
+		req := httptest.NewRequest("GET", "/metrics", nil)
+		req.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		r.Handler().ServeHTTP(w, req)
+		if got := w.Header().Get("Content-Type"); got != "text/plain; version=0.0.4; charset=utf-8" {
+			t.Errorf("Accept %q: %q", accept, got)
+		}
+	}
+}
+
+func TestTextLog(t *testing.T) {
+	var out bytes.Buffer
+	log := NewLog(&out, slog.LevelInfo, FormatText)
+	log.Info("hello", "run", "r", "adminToken", "planted")
+	if got := out.String(); !strings.Contains(got, "level=INFO msg=hello run=r adminToken="+hidden) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestJSONLog(t *testing.T) {
+	var out bytes.Buffer
+	var level slog.LevelVar
+	log := NewLog(&out, &level, FormatAuto, strings.NewReplacer("hunter2", "***").Replace)
+	log.Debug("not written")
+	level.Set(slog.LevelDebug)
+	log.Debug("pw is hunter2", "run", "r", "err", errors.New("at hunter2"), "apiKey", "planted", "routingKey", "github:1",
+		"tokens", 3, slog.Group("g", "password", "planted", "run", 1), "list", []string{"hunter2"})
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err, out.String())
+	}
+	stamp, _ := got["timestamp"].(string)
+	if _, err := time.Parse("2006-01-02T15:04:05.000Z", stamp); err != nil {
+		t.Error(err)
+	}
+	delete(got, "timestamp")
+	want := map[string]any{
+		"level": "debug", "message": "pw is ***", "runId": "r", "error": "at ***", "apiKey": hidden, "routingKey": "github:1",
+		"tokens": 3.0, "g": map[string]any{"password": hidden, "run": 1.0}, "list": []any{"***"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestParseLevel(t *testing.T) {
+	for text, want := range map[string]slog.Level{"debug": slog.LevelDebug, "": slog.LevelInfo, "WARN": slog.LevelWarn, "error": slog.LevelError} {
+		if got, err := ParseLevel(text); got != want || err != nil {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
 	}
 	if _, err := ParseLevel("loud"); err == nil {
 		t.Error("an unknown level is taken")

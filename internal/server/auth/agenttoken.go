@@ -202,7 +202,7 @@ func (t *Tokens) touch(ctx context.Context, statement, id string, last *int64, n
 		return err
 	})
 	if err != nil {
-		t.log.Warn("last use of a token was not noted", "token", id, "err", err)
+		t.log.Warn("last use of a token was not noted", "id", id, "err", err)
 	}
 }
 
