@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -67,6 +68,34 @@ func TestApprovals(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The step's time limit does not run while a person decides about its drift.
+func TestApprovalOfDrift(t *testing.T) {
+	for outcome, want := range map[string]string{"approved": "applied", "rejected": "declined"} {
+		j := prepare(t, "embedded", workflow(`step('gate', { approval: { when: 'drift' }, timeout: 60, check: async () => ({ want: 'secret-value' }), summarize: (d) => 'set ' + d.want, run: async () => ({ done: true }) })`))
+		j.execute(map[string]any{"secrets": map[string]any{"S": "secret-value"}})
+		j.until(func(m Message) bool { return m.Type == TypeApprovalRequest })
+		r := j.Requests[0]
+		equalJSON(t, r.Payload, `{"summaryMarkdown":"set ***","drift":{"want":"***"}}`)
+		if r.StepIndex == nil || *r.StepIndex != 0 {
+			t.Errorf("%+v", r)
+		}
+		pause := exec.Command("sleep", "0.2") // longer than the step's own limit
+		must(t, pause.Run())
+		must(t, j.process.Send(Response{Type: TypeApprovalResolved, RequestID: r.RequestID, Outcome: outcome}))
+		j.wait()
+		if s := j.step("gate"); s.CheckOutcome != want {
+			t.Errorf("%s: %+v", outcome, s)
+		}
+	}
+}
+
+func TestOutputsHaveALimit(t *testing.T) {
+	j := run(t, "embedded", workflow(`step('x', async () => ({ v: 'x'.repeat(5_000_000) }))`), nil).failed("Step 'x' failed")
+	if e := j.step("x").Error.Message; !strings.HasPrefix(e, "Step 'x' returned 5000008 characters of JSON") {
+		t.Error(e)
+	}
 }
 
 func TestAbortWhileAwaitingApproval(t *testing.T) {

@@ -140,7 +140,7 @@ type Request struct {
 	MediaType     string   `json:"mediaType,omitempty"`
 
 	// approval.request
-	StepIndex      int             `json:"stepIndex,omitempty"`
+	StepIndex      *int            `json:"stepIndex,omitempty"`
 	StepName       string          `json:"stepName,omitempty"`
 	Clauses        json.RawMessage `json:"clauses,omitempty"`
 	Reason         string          `json:"reason,omitempty"`

@@ -77,8 +77,12 @@ func (o *outgoing) masked(m Message) (any, error) {
 		}
 		return v, err
 	case TypeApprovalRequest:
-		// What the approver reads: a drift and its summary.
-		return o.maskedJSON(m.Raw), nil
+		// What the approver reads: the reason, a drift and its summary.
+		v := &Request{}
+		err := m.Decode(v)
+		v.Reason = o.mask.String(v.Reason)
+		v.Payload = o.maskedJSON(v.Payload)
+		return v, err
 	}
 	return m.Raw, nil
 }

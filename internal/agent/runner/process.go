@@ -176,12 +176,11 @@ func (p *Process) Terminate() error {
 // Kill ends the runner and everything it started, and returns when nothing of it is left. Messages not yet taken may be
 // lost. It may be called again, also after the runner has ended by itself.
 func (p *Process) Kill() error {
-	var err error
 	p.killOnce.Do(func() {
 		p.stopCtx()
 		close(p.killed)
 	})
-	if err = p.group.Kill(); err != nil {
+	if err := p.group.Kill(); err != nil {
 		return fmt.Errorf("kill runner: %w", err)
 	}
 	p.stdin.Close()

@@ -55,7 +55,6 @@ type job struct {
 	Mounts   []SecretMount
 	Exit     Exit
 	answer   func(Request) any
-	onLine   func(LogLine)
 }
 
 // workflow wraps steps into the usual file.

@@ -75,7 +75,7 @@ export class Agent {
     late.cancel();
     this.waiting.delete(requestId);
     if (reply === undefined) throw new AgentTimeoutError(requestId, what);
-    if (reply.error) throw new Error(`${what}: ${reply.error}`);
+    if (reply.error && type !== 'approval.request') throw new Error(`${what}: ${reply.error}`);
     return reply;
   }
 

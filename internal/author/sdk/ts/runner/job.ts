@@ -229,7 +229,8 @@ export class Job {
     }, 'approval').catch((e) => ({ outcome: 'rejected', reason: e.message }));
     if (reply.outcome === 'approved') return;
     if (reply.outcome === 'expired') throw new Error(`Step '${unit.name}' approval expired`);
-    throw new Error(`Step '${unit.name}' approval rejected${reply.reason ? `: ${reply.reason}` : ''}`);
+    const why = reply.reason ?? reply.error;
+    throw new Error(`Step '${unit.name}' approval rejected${why ? `: ${why}` : ''}`);
   }
 }
 

@@ -1,6 +1,6 @@
 // Waiting for the author's functions: their end, the end of their time, or the end of the job, whichever comes first.
 
-import { host, timer } from './host';
+import { host, timer, type Timer } from './host';
 import type { ShellScope } from './shell';
 import { AbortError, type Controller } from './signal';
 
@@ -17,19 +17,42 @@ export interface Guarded {
   stepName: string;
 }
 
+/** The time limit of an attempt. It can be stopped while a person is waited for, and begins anew afterwards. */
+export class Clock {
+  readonly expired: Promise<void>;
+  private expire!: () => void;
+  private limit?: Timer;
+
+  constructor(private readonly ms: number, private readonly guarded?: Guarded) {
+    this.expired = new Promise((resolve) => { this.expire = resolve; });
+  }
+
+  start(): void {
+    if (this.guarded) host.emit({ type: 'kici.guard', ...this.guarded, ms: this.ms });
+    const limit = timer(this.ms);
+    this.limit = limit;
+    void limit.passed.then((passed) => { if (passed && this.limit === limit) this.expire(); });
+  }
+
+  stop(): void {
+    if (this.guarded) host.emit({ type: 'kici.guard', ...this.guarded, ms: 0 });
+    this.limit?.cancel();
+    this.limit = undefined;
+  }
+}
+
 /** Runs `fn` and gives its outcome. Without end in time its signal is aborted and its commands are killed first. */
-export async function attempt(fn: () => unknown, own: Controller, scope: ShellScope, ms: number, late: string, guarded?: Guarded): Promise<Outcome> {
+export async function attempt(fn: (clock: Clock) => unknown, own: Controller, scope: ShellScope, ms: number, late: string, guarded?: Guarded): Promise<Outcome> {
+  const clock = new Clock(ms, guarded);
   let onAbort!: () => void;
   const aborted = new Promise<Outcome>((resolve) => { onAbort = () => resolve({ aborted: true }); });
   own.signal.addEventListener('abort', onAbort);
-  if (guarded) host.emit({ type: 'kici.guard', ...guarded, ms });
-  const ran: Promise<Outcome> = new Promise((resolve) => resolve(fn())).then((value) => ({ value }), (error) => ({ error }));
-  const limit = timer(ms);
-  const expired = limit.passed.then((passed): Outcome | Promise<Outcome> => (passed ? { expired: true } : new Promise(() => {})));
+  clock.start();
+  const ran: Promise<Outcome> = new Promise((resolve) => resolve(fn(clock))).then((value) => ({ value }), (error) => ({ error }));
+  const expired = clock.expired.then((): Outcome => ({ expired: true }));
   const first = own.signal.aborted ? { aborted: true as const } : await Promise.race([ran, aborted, expired]);
   own.signal.removeEventListener('abort', onAbort);
-  limit.cancel();
-  if (guarded) host.emit({ type: 'kici.guard', ...guarded, ms: 0 });
+  clock.stop();
   if ('expired' in first) own.abort(new AbortError(late));
   if ('expired' in first || 'aborted' in first) {
     await within(abortGraceMs, ran);

@@ -7,8 +7,11 @@ import { applyStepFiles, makeStepFiles, type StepFiles } from './environment';
 import { observeStep } from './hooks';
 import { host, log, sleep, within } from './host';
 import type { Job, Status, StepResult, Unit } from './job';
-import { attempt, describeError } from './outcome';
+import { attempt, describeError, type Clock } from './outcome';
 import { controller, type Signal } from './signal';
+
+/** The longest outputs of one step, as JSON: they travel in one message, with those of all others. */
+const maxOutput = 4 * 1024 * 1024;
 
 type Ended = { status: Status; error?: any; outputs?: unknown; extra?: Record<string, unknown> };
 
@@ -116,7 +119,7 @@ async function once(job: Job, unit: Unit, signal: Signal, files: StepFiles): Pro
   const begin = Date.now();
   const late = `Step '${unit.name}' timed out after ${ms}ms`;
   let ended: Ended = { status: 'success' };
-  const outcome = await attempt(() => within(unit.index, async () => { ended = await body(job, unit, made); }), own, made.scope, ms, late,
+  const outcome = await attempt((clock) => within(unit.index, async () => { ended = await body(job, unit, made, clock); }), own, made.scope, ms, late,
     { stepIndex: unit.index, stepName: unit.name });
   if ('error' in outcome) ended = { status: 'failed', error: outcome.error };
   else if ('expired' in outcome) ended = { status: 'failed', error: Object.assign(new Error(late), { stack: undefined }) };
@@ -133,7 +136,7 @@ function aborted(job: Job, unit: Unit): Ended {
 }
 
 /** The step's own functions: run, or check and then run. */
-async function body(job: Job, unit: Unit, made: StepContext): Promise<Ended> {
+async function body(job: Job, unit: Unit, made: StepContext, clock: Clock): Promise<Ended> {
   const { step } = unit;
   const mode = job.request.checkMode ?? 'apply';
   if (typeof step.check !== 'function') {
@@ -150,8 +153,10 @@ async function body(job: Job, unit: Unit, made: StepContext): Promise<Ended> {
   const found = { driftSummary, drift: toJSON(unit, drift) };
   if (mode !== 'apply') return { status: 'success', extra: { checkOutcome: 'dry-run', ...found } };
   if (normalizeApproval(step.approval)?.when === 'drift') {
+    clock.stop(); // people take longer than steps
     try {
       await interruptible(job.approve(unit, { summaryMarkdown: driftSummary, drift: found.drift }), made.ctx.signal);
+      clock.start();
     } catch (error) {
       return { status: 'failed', error, extra: { checkOutcome: 'declined', ...found } };
     }
@@ -166,12 +171,15 @@ function outputsOf(unit: Unit, value: unknown): unknown {
 }
 
 function toJSON(unit: Unit, value: unknown): unknown {
+  let text: string | undefined;
   try {
-    const text = JSON.stringify(value);
-    return text === undefined ? undefined : JSON.parse(text);
+    text = JSON.stringify(value);
   } catch (e) {
     throw new Error(`Step '${unit.name}' returned what JSON cannot hold: ${describeError(e).message}`);
   }
+  if (text === undefined) return undefined;
+  if (text.length > maxOutput) throw new Error(`Step '${unit.name}' returned ${text.length} characters of JSON; the limit is ${maxOutput}`);
+  return JSON.parse(text);
 }
 
 /** Waits for the promise, or throws when the signal is aborted first. */
