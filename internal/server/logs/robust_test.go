@@ -1,0 +1,197 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWaitFollowsALog(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(Options{Root: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		type result struct {
+			more bool
+			err  error
+		}
+		results := make(chan result, 3)
+		wait := func(ctx context.Context, cursor int64) {
+			go func() {
+				more, err := s.Wait(ctx, buildLog, cursor)
+				results <- result{more, err}
+			}()
+		}
+		wait(t.Context(), 0)
+		wait(t.Context(), 0)
+		synctest.Wait()
+		if len(results) != 0 {
+			t.Fatal("Wait returned without a line")
+		}
+		mustAppend(t, s, chunk("a", "1"))
+		for range 2 {
+			if r := <-results; !r.more || r.err != nil {
+				t.Errorf("after an append: %+v", r)
+			}
+		}
+		_, size, _, _ := s.Read(t.Context(), buildLog, 0, 0)
+		wait(t.Context(), size)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		wait(ctx, size)
+		if r := <-results; r.more || !errors.Is(r.err, context.DeadlineExceeded) {
+			t.Errorf("after its time: %+v", r)
+		}
+		if err := s.Finish(buildLog); err != nil {
+			t.Error(err)
+		}
+		if r := <-results; r.more || r.err != nil {
+			t.Errorf("after the finish: %+v", r)
+		}
+		if more, err := s.Wait(t.Context(), buildLog, size); more || err != nil {
+			t.Errorf("finished log: %v %v", more, err)
+		}
+		if more, err := s.Wait(t.Context(), buildLog, 0); !more || err != nil {
+			t.Errorf("finished log with more: %v %v", more, err)
+		}
+		if len(s.waiters) != 0 {
+			t.Errorf("%d waiters left", len(s.waiters))
+		}
+	})
+}
+
+func TestOpenFilesAreBounded(t *testing.T) {
+	s := openAt(t, Options{Root: t.TempDir(), MaxOpen: 3})
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			for n := range 5 {
+				c := chunk(fmt.Sprint(n), fmt.Sprint(n))
+				c.StepIndex = i
+				if err := s.Append(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(s.streams) > 3 {
+		t.Errorf("%d files open", len(s.streams))
+	}
+	for i := range 40 {
+		if got := all(t, s, Path("r", "build", i)); strings.Join(got, "") != "01234" {
+			t.Errorf("step %d: %q", i, got)
+		}
+	}
+	if err := s.Finish(Path("r", "build", 39)); err != nil {
+		t.Error(err)
+	}
+}
+
+// fullFile is a file on a disk that takes so many bytes more.
+type fullFile struct {
+	file
+	room   *int
+	nocuts bool // taking a write back fails, too
+}
+
+func (f fullFile) Write(p []byte) (int, error) {
+	if len(p) <= *f.room {
+		*f.room -= len(p)
+		return f.file.Write(p)
+	}
+	n, _ := f.file.Write(p[:*f.room])
+	return n, &fs.PathError{Op: "write", Path: "step-0.log", Err: syscall.ENOSPC}
+}
+
+func (f fullFile) Truncate(size int64) error {
+	if f.nocuts {
+		return syscall.EIO
+	}
+	return f.file.Truncate(size)
+}
+
+func TestFullDiskLeavesTheLogReadableAndConsistent(t *testing.T) {
+	for _, nocuts := range []bool{false, true} {
+		s := openAt(t, Options{Root: t.TempDir()})
+		room, blocked := 250, nocuts
+		s.openLog = func(name string) (file, error) {
+			f, err := s.openForWriting(name)
+			return fullFile{file: f, room: &room, nocuts: blocked}, err
+		}
+		mustAppend(t, s, chunk("a", "1"))
+		err := s.Append(t.Context(), chunk("b", "2", "3", "4"))
+		if !errors.Is(err, ErrFull) || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "no space") {
+			t.Fatalf("full disk: %v", err)
+		}
+		if diff := cmp.Diff([]string{"1"}, all(t, s, buildLog)); diff != "" {
+			t.Error(diff)
+		}
+		room, blocked = 10_000, false
+		mustAppend(t, s, chunk("b", "2", "3", "4"), chunk("a", "1"))
+		if diff := cmp.Diff([]string{"1", "2", "3", "4"}, all(t, s, buildLog)); diff != "" {
+			t.Error(diff)
+		}
+		s.Close()
+	}
+}
+
+func TestForeignFileIsNoLog(t *testing.T) {
+	root := t.TempDir()
+	s := openAt(t, Options{Root: root})
+	os.MkdirAll(filepath.Dir(filepath.Join(root, buildLog)), 0o700)
+	os.WriteFile(filepath.Join(root, buildLog), []byte(strings.Repeat("not ours\n", 100)), 0o600)
+	if got := all(t, s, buildLog); len(got) != 0 {
+		t.Errorf("read %q", got)
+	}
+}
+
+// FuzzTail writes chunks, then anything at all behind them: the chunks stay and the log goes on.
+func FuzzTail(f *testing.F) {
+	f.Add(2, []byte("torn"))
+	f.Add(0, []byte(`{"ts":"x","meta":{"chunk":"c","lines":9}}`+"\n"))
+	f.Add(1, []byte("\n\n\x00\x00"))
+	f.Fuzz(func(t *testing.T, chunks int, garbage []byte) {
+		for line := range strings.SplitSeq(string(garbage), "\n") {
+			if _, ok := readMark([]byte(line)); ok {
+				t.Skip("a mark")
+			}
+		}
+		root := t.TempDir()
+		s := openAt(t, Options{Root: root})
+		want := []string{}
+		for i := range min(max(chunks, 0), 5) {
+			text := fmt.Sprintf("%d %s", i, strings.ToValidUTF8(string(garbage), "\uFFFD"))
+			mustAppend(t, s, chunk(fmt.Sprint(i), text))
+			want = append(want, text)
+		}
+		s.Close()
+		file := filepath.Join(root, buildLog)
+		os.MkdirAll(filepath.Dir(file), 0o700)
+		log, _ := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		log.Write(garbage)
+		log.Close()
+		s = openAt(t, Options{Root: root})
+		if diff := cmp.Diff(want, all(t, s, buildLog)); diff != "" {
+			t.Fatal(diff)
+		}
+		mustAppend(t, s, chunk("next", "next"))
+		if diff := cmp.Diff(append(want, "next"), all(t, s, buildLog)); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
