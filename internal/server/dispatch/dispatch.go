@@ -11,7 +11,6 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"kici/internal/core/label"
-	"kici/internal/kit/collate"
 	"kici/internal/kit/service"
 	"kici/internal/server/engine"
 	"kici/internal/server/queue"
@@ -99,7 +98,6 @@ func (d *Dispatcher) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(agents, func(a, b Agent) int { return collate.Compare(a.ID, b.ID) })
 	for len(heads) > 0 {
 		i := oldest(heads)
 		head := heads[i]

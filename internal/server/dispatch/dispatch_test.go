@@ -116,7 +116,7 @@ func on(labels ...string) label.Selector { return label.Selector{Labels: labels}
 
 func TestJobsGoToTheFirstFittingAgentOldestFirst(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		hub := &fakeHub{agents: []dispatch.Agent{agent("b", 1, "linux", "gpu"), agent("a", 2, "linux")}}
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 2, "linux"), agent("b", 1, "linux", "gpu")}}
 		b := newBench(t, db, hub, fakeSecrets{})
 		b.register("nobody", on("mac"))
 		b.register("gpu", on("linux", "gpu"))

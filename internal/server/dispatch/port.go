@@ -21,8 +21,8 @@ type Agent struct {
 
 // Hub is what the dispatcher needs of the agent connections.
 type Hub interface {
-	// Ready lists the agents that may be offered work: registered, not draining, not held off after a refusal. Whether
-	// one has room is the queue's to say.
+	// Ready lists, in the order of names, the agents that may be offered work: registered, not draining, not held off
+	// after a refusal. Whether one has room is the queue's to say.
 	Ready() []Agent
 	// Dispatch writes the frame to that connection. An error means that the connection is gone; its loss is handled as
 	// any other.

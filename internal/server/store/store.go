@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
@@ -33,9 +32,15 @@ type Querier interface {
 // DB is an open, migrated database. On SQLite all writes go through one connection, so a writer never meets another.
 type DB struct {
 	Dialect Dialect
-	url     string
-	writer  *sql.DB
-	reader  *sql.DB
+	writer  writer
+	reader  Querier
+	pools   []*sql.DB // to close
+}
+
+// writer runs one transaction: it begins, calls fn, and commits when fn gives nil.
+type writer interface {
+	write(ctx context.Context, fn func(ctx context.Context, q Querier) error) error
+	close() error
 }
 
 // Options say where the database is. An empty URL is the SQLite file Path.
@@ -79,40 +84,16 @@ func connectPostgres(url string) (*DB, error) {
 	}
 	pool.SetMaxOpenConns(16)
 	pool.SetMaxIdleConns(8)
-	return &DB{Dialect: Postgres, url: url, writer: pool, reader: pool}, nil
-}
-
-func connectSQLite(o Options) (*DB, error) {
-	path, err := filepath.Abs(o.Path)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	sync := "NORMAL"
-	if o.Durable {
-		sync = "FULL"
-	}
-	dsn := "file:" + escapePath(path) + "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
-		"&_pragma=synchronous(" + sync + ")&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)"
-	writer, err := sql.Open("sqlite", dsn)
-	if err != nil {
-		return nil, fmt.Errorf("open database %s: %w", path, err)
-	}
-	writer.SetMaxOpenConns(1)
-	reader, err := sql.Open("sqlite", dsn+"&_pragma=query_only(1)")
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), writer.Close())
-	}
-	reader.SetMaxOpenConns(4)
-	reader.SetMaxIdleConns(2)
-	return &DB{Dialect: SQLite, writer: writer, reader: reader}, nil
+	return &DB{Dialect: Postgres, writer: poolWriter{pool}, reader: pool, pools: []*sql.DB{pool}}, nil
 }
 
 // Close closes every connection.
 func (db *DB) Close() error {
-	if db.reader == db.writer {
-		return db.writer.Close()
+	err := db.writer.close()
+	for _, pool := range db.pools {
+		err = errors.Join(err, pool.Close())
 	}
-	return errors.Join(db.reader.Close(), db.writer.Close())
+	return err
 }
 
 // Read is for statements that change nothing and need no transaction. It sees every transaction committed before.
@@ -125,9 +106,9 @@ func (db *DB) Ping(ctx context.Context) error {
 }
 
 // Tx is one transaction. Functions that take a *Tx never touch the pool: on SQLite the single writer would wait for
-// itself.
+// itself. The rows of a query are read to their end, or closed, before the same statement runs again.
 type Tx struct {
-	*sql.Tx
+	Querier
 	Dialect Dialect
 	after   []func()
 }
@@ -138,23 +119,40 @@ func (tx *Tx) After(do func()) { tx.after = append(tx.after, do) }
 
 // Write runs fn in one transaction, commits when it returns nil and rolls back otherwise.
 func (db *DB) Write(ctx context.Context, fn func(ctx context.Context, tx *Tx) error) error {
-	sqlTx, err := db.writer.BeginTx(ctx, nil)
+	tx := &Tx{Dialect: db.Dialect}
+	err := db.writer.write(ctx, func(ctx context.Context, q Querier) error {
+		tx.Querier = q
+		return fn(ctx, tx)
+	})
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	tx := &Tx{Tx: sqlTx, Dialect: db.Dialect}
-	defer func() { _ = sqlTx.Rollback() }() // after a commit this is a no-op; it also covers a panic in fn
-	if err := fn(ctx, tx); err != nil {
 		return err
-	}
-	if err := sqlTx.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
 	}
 	for _, do := range tx.after {
 		do()
 	}
 	return nil
 }
+
+// poolWriter takes any connection of a pool.
+type poolWriter struct{ pool *sql.DB }
+
+func (w poolWriter) write(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
+	tx, err := w.pool.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit this is a no-op; it also covers a panic in fn
+	if err := fn(ctx, tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// close does nothing: the pool is closed by its owner.
+func (poolWriter) close() error { return nil }
 
 // ForUpdate is the clause that locks the selected row until the transaction ends. SQLite's single writer needs none.
 func (tx *Tx) ForUpdate() string {
@@ -172,9 +170,4 @@ func Changed(res sql.Result, err error) (bool, error) {
 	}
 	n, err := res.RowsAffected()
 	return n > 0, err
-}
-
-// escapePath keeps the characters that would end a path in a file: URI from doing so.
-func escapePath(p string) string {
-	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(p)
 }
