@@ -1,0 +1,503 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"kici/internal/agent/workspace"
+	"kici/internal/core/wire"
+	"kici/internal/kit/redact"
+)
+
+// How long an ending agent waits.
+const (
+	stopPatience  = 10 * time.Second // for a running job after SIGTERM, and for its result to be acknowledged
+	killPatience  = time.Second      // for a job that is being killed
+	flushPatience = time.Second      // of a scaler-managed agent, for the last frames
+	drainPatience = time.Minute      // of a drained agent, for the last result to be acknowledged
+)
+
+// Agent is one agent. It is served once.
+type Agent struct {
+	cfg     Config
+	log     *slog.Logger
+	client  *http.Client
+	ledger  *ledger
+	metrics *metrics
+	oplog   *oplog
+	cache   *workspace.Cache // nil when it cannot be had
+	facts   facts
+	started time.Time
+	unknown sync.Map // types of frames already complained about
+	pending pending
+	address atomic.Value                                    // of the HTTP endpoints, once they listen
+	pause   func(attempt int, chance float64) time.Duration // before connecting again
+
+	leave     chan error // asks Serve to end; holds one, more change nothing
+	closing   sync.WaitGroup
+	mu        sync.Mutex
+	session   *session // nil while not registered
+	job       *job     // nil while idle
+	last      *job     // the latest, whose workspace may still be going away
+	draining  bool
+	idle      *time.Timer // of a scaler-managed agent
+	offlineAt time.Time
+	refused   bool // for good
+	reboot    bool // the machine is to be rebooted after the job
+	guarded   bool // the metadata address of the microVM is closed
+}
+
+// New prepares an agent; nothing runs before Serve.
+func New(cfg Config, log *slog.Logger) (*Agent, error) {
+	cfg = cfg.withDefaults()
+	if cfg.OrchestratorURL == "" {
+		return nil, errors.New("no server to connect to")
+	}
+	for _, program := range []string{"git", "bash"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("the agent needs %s on its PATH: %w", program, err)
+		}
+	}
+	a := &Agent{
+		cfg:       cfg,
+		client:    newClient(),
+		ledger:    newLedger(cfg.TempDir),
+		metrics:   newMetrics(),
+		started:   time.Now(),
+		offlineAt: time.Now(),
+		leave:     make(chan error, 1),
+		pause:     reconnectPause,
+	}
+	a.oplog = newOplog(log.Handler(), redact.New([]string{cfg.Token}))
+	a.log = slog.New(a.oplog).With("agent", cfg.AgentID)
+	a.facts = readFacts(cfg)
+	cache, err := workspace.OpenCache(cacheDir(cfg))
+	if err != nil {
+		a.log.Warn("repositories are cloned without a mirror", "err", err)
+	}
+	a.cache = cache
+	return a, nil
+}
+
+func cacheDir(cfg Config) string {
+	if cfg.CacheDir != "" {
+		return cfg.CacheDir
+	}
+	base, err := os.UserCacheDir()
+	if err != nil { // a service without a home
+		base = filepath.Join(os.TempDir(), fmt.Sprintf("kici-cache-%d", os.Getuid()))
+	}
+	return filepath.Join(base, "kici", "git")
+}
+
+// Serve connects and takes jobs until ctx ends, the agent is drained, or a scaler-managed agent has no more to do. The
+// end of ctx is graceful: a running job has ten seconds, then it is cancelled and the error is an *ExitError.
+func (a *Agent) Serve(ctx context.Context) error {
+	return a.serveUntil(ctx, nil)
+}
+
+// serveUntil is Serve with a channel whose closing ends the agent at once.
+func (a *Agent) serveUntil(ctx context.Context, force <-chan struct{}) error {
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer a.ledger.close()
+	defer a.closing.Wait()
+	defer end(nil)
+	if err := a.serveHTTP(life); err != nil {
+		return &ExitError{Code: 1, Err: err}
+	}
+	a.closing.Go(func() { workspace.CleanStale(life, a.cfg.TempDir, 24*time.Hour, time.Now()) })
+	a.closing.Go(func() {
+		if err := a.connectLoop(life); life.Err() == nil {
+			a.refuse(err)
+		}
+	})
+	var err error
+	select {
+	case err = <-a.leave:
+	case <-ctx.Done():
+	}
+	err = errors.Join(err, a.stop(err != nil, force))
+	a.sayGoodbye()
+	return exitError(err)
+}
+
+// exitError gives the ends that are failures their exit code.
+func exitError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ExitError{Code: 1, Err: err}
+}
+
+// ExitError is an end with an exit code other than 0.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+func (e *ExitError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// refuse reacts to a refusal for good. A static agent stays up, unready, so that its operator finds it with the reason
+// in its log; one that was started for a job has no purpose any more. A running job ends: nobody takes its result.
+func (a *Agent) refuse(err error) {
+	a.log.Error("not connecting again", "err", err)
+	a.mu.Lock()
+	a.refused = true
+	j := a.job
+	a.mu.Unlock()
+	if j != nil {
+		j.abandon(errRefused)
+	}
+	if a.cfg.ScalerManaged {
+		a.depart(err)
+	}
+}
+
+var errRefused = errors.New("the server refused this agent")
+
+// depart asks Serve to end, with an error or nil.
+func (a *Agent) depart(err error) {
+	select {
+	case a.leave <- err:
+	default: // it is ending already
+	}
+}
+
+// Drain makes the agent finish its job, take no other, and end.
+func (a *Agent) Drain() {
+	a.mu.Lock()
+	first := !a.draining
+	a.draining = true
+	busy := a.job != nil
+	a.mu.Unlock()
+	if first {
+		a.log.Info("draining", "busy", busy)
+	}
+	if !busy {
+		a.depart(nil)
+	}
+}
+
+// stop ends the work: it waits for the running job and for its result to reach the server. failed skips the waiting
+// for what a refused agent cannot deliver.
+func (a *Agent) stop(failed bool, force <-chan struct{}) error {
+	a.mu.Lock()
+	drained := a.draining
+	a.draining = true
+	j, last := a.job, a.last
+	a.stopIdleLocked()
+	a.mu.Unlock()
+	patience := time.NewTimer(stopPatience)
+	defer patience.Stop()
+	if j != nil {
+		select {
+		case <-j.done:
+		case <-patience.C:
+			return a.killJob(j, "the agent was stopped")
+		case <-force:
+			return a.killJob(j, "the agent was stopped twice")
+		}
+	} else if last != nil {
+		select {
+		case <-last.done: // its workspace is gone
+		case <-patience.C:
+		case <-force:
+		}
+	}
+	if failed {
+		return nil
+	}
+	a.sendMetrics()
+	wait := stopPatience
+	switch {
+	case a.cfg.ScalerManaged:
+		wait = flushPatience
+	case drained && j == nil:
+		wait = drainPatience
+	}
+	a.flush(wait, force)
+	return nil
+}
+
+// killJob cancels a job that has not ended in time and leaves it a moment to be reported.
+func (a *Agent) killJob(j *job, why string) error {
+	j.end(errStopped)
+	timer := time.NewTimer(killPatience)
+	defer timer.Stop()
+	select {
+	case <-j.done:
+	case <-timer.C:
+	}
+	a.flush(killPatience/2, nil)
+	return fmt.Errorf("%s; its job %s was cancelled", why, j.ref.job)
+}
+
+// flush waits until the server has everything, for a bounded time.
+func (a *Agent) flush(wait time.Duration, force <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	go func() {
+		select {
+		case <-force:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if !a.ledger.drained(ctx) {
+		a.log.Warn("leaving with frames that the server has not confirmed")
+	}
+}
+
+// sayGoodbye closes the connection in the agreed way.
+func (a *Agent) sayGoodbye() {
+	a.mu.Lock()
+	s := a.session
+	a.mu.Unlock()
+	if s != nil {
+		_ = s.conn.Close(wire.CloseNormal, wire.ReasonAgentLeaves)
+	}
+}
+
+// online makes s the agent's connection: what the server has not confirmed is sent again, in order, before anything
+// new. It returns how many frames wait.
+func (a *Agent) online(s *session) int {
+	a.guardMetadata()
+	a.mu.Lock()
+	offline := time.Since(a.offlineAt)
+	a.session = s
+	waiting := a.ledger.connect(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
+	a.startIdleLocked(s.ack.PendingDispatch)
+	a.mu.Unlock()
+	a.metrics.connected.Store(1)
+	a.oplog.replay(offline, waiting)
+	a.send(keepNot, wire.ConfigAck{MessageID: fmt.Sprintf("config-ack-%s-%d", a.cfg.AgentID, now()), AgentID: a.cfg.AgentID})
+	return waiting
+}
+
+func (a *Agent) offline(s *session) {
+	a.mu.Lock()
+	if a.session == s {
+		a.session = nil
+	}
+	a.offlineAt = time.Now()
+	a.stopIdleLocked()
+	a.mu.Unlock()
+	a.metrics.connected.Store(0)
+	a.ledger.disconnect()
+	a.pending.lost(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
+}
+
+func (a *Agent) registered() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.session != nil
+}
+
+// startIdleLocked starts the count-down of an agent that a scaler started for one job.
+func (a *Agent) startIdleLocked(pendingDispatch bool) {
+	a.stopIdleLocked()
+	if !a.cfg.ScalerManaged || a.job != nil || a.session == nil || a.draining {
+		return
+	}
+	wait := a.cfg.IdleTimeout
+	if pendingDispatch {
+		wait = a.cfg.PendingDispatchTimeout
+	}
+	a.idle = time.AfterFunc(max(wait, 0), func() {
+		a.mu.Lock()
+		busy := a.job != nil || a.session == nil
+		a.mu.Unlock()
+		if !busy {
+			a.log.Info("no work, leaving", "after", wait)
+			a.depart(nil)
+		}
+	})
+}
+
+func (a *Agent) stopIdleLocked() {
+	if a.idle != nil {
+		a.idle.Stop()
+		a.idle = nil
+	}
+}
+
+// receive handles one frame of the server. It runs in the reader, so nothing here may take long.
+func (a *Agent) receive(ctx context.Context, s *session, m wire.Message) {
+	switch m := m.(type) {
+	case wire.JobDispatch:
+		a.dispatched(m)
+	case wire.JobCancel:
+		a.cancelled(m)
+	case wire.Ack:
+		a.ledger.ack(m.MessageID, m.Through)
+	case wire.ConcurrencyAck:
+		a.pending.concurrency(m)
+	case wire.ApprovalResolved:
+		a.pending.answer(m.RequestID, m)
+	case wire.UserCacheRestoreResponse:
+		a.pending.answer(m.RequestID, m)
+	case wire.UserCacheSaveResponse:
+		a.pending.answer(m.RequestID, m)
+	case wire.ProvenanceUploadResponse:
+		a.pending.answer(m.RequestID, m)
+	case wire.EventEmitResponse:
+		a.pending.answer(m.RequestID, m)
+	case wire.APIResponse:
+		a.pending.answer(m.RequestID, m)
+	case wire.FleetLogsRequest:
+		a.closing.Go(func() { a.sendBundle(ctx, m) })
+	case wire.ErrorFrame:
+		a.log.Warn("the server reports an error", "code", m.Code, "message", m.Message)
+	case wire.RateLimitWarning:
+		a.log.Warn("the server reports that it drops frames", "retryAfterMs", m.RetryAfterMs)
+	}
+}
+
+// dispatched answers a dispatch with exactly one frame and starts the job when it takes it.
+func (a *Agent) dispatched(d wire.JobDispatch) {
+	ref := jobRef{run: d.RunID, job: d.JobID}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.job != nil && a.job.ref.job == ref.job, slices.ContainsFunc(a.ledger.openJobs(), func(o jobRef) bool { return o.job == ref.job }):
+		// The first answer was lost, or the server has not heard of the end yet. The job is not started twice.
+		a.post(wire.JobAck{MessageID: newID(), RunID: d.RunID, JobID: d.JobID, Timestamp: now()}, entry{keep: keepAcked, job: ref})
+	case a.draining:
+		a.rejectLocked(d, wire.RejectDraining)
+	case a.job != nil:
+		a.rejectLocked(d, wire.RejectBusy)
+	default:
+		a.stopIdleLocked()
+		a.log.Info("job accepted", "run", d.RunID, "job", d.JobID, "request", d.RequestID)
+		// The answer goes out before any work: a slow clone must not use up the time for it.
+		fence := make(chan struct{})
+		a.post(wire.JobAck{MessageID: newID(), RunID: d.RunID, JobID: d.JobID, Timestamp: now()},
+			entry{keep: keepAcked, job: ref, settled: fence})
+		if a.session == nil || !slices.Contains(a.session.ack.Features, wire.FeatureStartFence) {
+			fence = nil
+		}
+		j := newJob(a, d, fence)
+		a.job, a.last = j, j
+		a.metrics.active.Add(1)
+		a.closing.Go(j.run)
+	}
+}
+
+func (a *Agent) rejectLocked(d wire.JobDispatch, reason string) {
+	a.log.Info("job rejected", "run", d.RunID, "job", d.JobID, "reason", reason)
+	a.post(wire.JobReject{MessageID: newID(), RunID: d.RunID, JobID: d.JobID, Reason: reason, Timestamp: now()}, entry{keep: keepWritten})
+	a.postStatusLocked()
+}
+
+// cancelled ends a job on the server's order. A job that is not known here is no error.
+func (a *Agent) cancelled(c wire.JobCancel) {
+	ref := jobRef{run: c.RunID, job: c.JobID}
+	a.mu.Lock()
+	j := a.job
+	a.mu.Unlock()
+	if c.Reason == wire.ReasonNotAssigned {
+		// The server has given the job to somebody else or ended it: it takes no more reports, and may not confirm
+		// those that are on their way.
+		if j != nil && j.ref == ref {
+			j.abandon(errNotAssigned)
+		}
+		a.ledger.release(ref)
+		return
+	}
+	if j != nil && j.ref == ref {
+		a.log.Info("job is being cancelled", "run", c.RunID, "job", c.JobID, "reason", c.Reason, "force", c.Force)
+		j.cancel(c.Force, time.Duration(c.GraceMs)*time.Millisecond)
+	}
+}
+
+// finished frees the agent and reports the end, in one step: once the server knows of the end it may send the next job.
+func (a *Agent) finished(j *job, report func()) {
+	a.mu.Lock()
+	a.job = nil
+	report()
+	a.startIdleLocked(false)
+	draining := a.draining
+	reboot := a.reboot
+	a.reboot = false
+	a.postMetricsLocked()
+	a.postStatusLocked()
+	a.mu.Unlock()
+	if reboot {
+		a.rebootHost()
+	}
+	if draining {
+		a.depart(nil)
+	}
+}
+
+// inFlight lists the jobs that the server must take for this agent's.
+func (a *Agent) inFlight() []wire.InFlightJob {
+	a.mu.Lock()
+	j := a.job
+	a.mu.Unlock()
+	var jobs []wire.InFlightJob
+	for _, ref := range a.ledger.openJobs() {
+		jobs = append(jobs, wire.InFlightJob{JobID: ref.job, RunID: ref.run})
+	}
+	if j == nil {
+		return jobs
+	}
+	running := wire.InFlightJob{JobID: j.ref.job, RunID: j.ref.run}
+	if !slices.Contains(jobs, running) { // it may have ended just now
+		jobs = append(jobs, running)
+	}
+	return jobs
+}
+
+// post puts a frame into the ledger. It reports whether it was taken, which fails for log chunks alone.
+func (a *Agent) post(m wire.Message, e entry) bool {
+	raw, err := wire.Encode(m)
+	if err != nil {
+		a.log.Error("frame cannot be encoded", "err", err)
+		return false
+	}
+	e.raw = raw
+	e.id = messageID(m)
+	return a.ledger.add(&e)
+}
+
+func (a *Agent) send(k keep, m wire.Message) { a.post(m, entry{keep: k}) }
+
+// messageID is the id by which the server acknowledges a frame or answers it.
+func messageID(m wire.Message) string {
+	switch m := m.(type) {
+	case wire.JobAck:
+		return m.MessageID
+	case wire.JobStatus:
+		return m.MessageID
+	case wire.StepStatus:
+		return m.MessageID
+	case wire.LogChunk:
+		return m.MessageID
+	case wire.ConcurrencyReport:
+		return m.MessageID
+	case wire.ApprovalRequest:
+		return m.MessageID
+	}
+	return ""
+}
+
+func newID() string { return uuid.NewString() }
+
+// now is the time as frames carry it: milliseconds since 1970.
+func now() int64 { return time.Now().UnixMilli() }

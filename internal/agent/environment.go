@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"kici/internal/core/wire"
+	"kici/internal/kit/redact"
+)
+
+// inherited are the only variables that a job takes over from the agent: what programs need to find their way, and
+// nothing that could be a credential.
+var inherited = strings.Fields(`PATH HOME USER SHELL LANG LC_ALL TERM TMPDIR NODE_PATH TZ PATHEXT SystemRoot windir
+COMSPEC TEMP TMP USERPROFILE LOCALAPPDATA APPDATA PROCESSOR_ARCHITECTURE NUMBER_OF_PROCESSORS`)
+
+// agentOnly never reaches a job, not even by the dispatch.
+const agentOnly = "KICI_AGENT_TOKEN"
+
+// environment is that of the runner, built from nothing; later layers win. Secrets are not in it: they reach steps
+// through the request only.
+func (j *job) environment(box box) []string {
+	env := map[string]string{}
+	for _, kv := range j.a.cfg.Environ {
+		if name, value, ok := strings.Cut(kv, "="); ok && slices.Contains(inherited, name) {
+			env[name] = value
+		}
+	}
+	env["FORCE_COLOR"] = "1"
+	for _, layer := range []map[string]any{j.conf.Env, j.conf.EnvironmentVars, j.conf.JobEnv} {
+		for name, value := range layer {
+			env[name] = variable(value)
+		}
+	}
+	if j.conf.IsGlobalWorkflow {
+		maps.Copy(env, map[string]string{
+			"KICI_IS_GLOBAL_WORKFLOW": "true", "KICI_WORKFLOW_REPO_PATH": box.path("workflow"),
+			"KICI_SOURCE_REPO_PATH": box.path("source"), "KICI_SOURCE_REPO": repoIdentifier(j.d.RepoURL),
+			"KICI_SOURCE_BRANCH": j.d.Ref, "KICI_SOURCE_SHA": j.d.SHA, "KICI_WORKFLOW_REPO": j.conf.WorkflowRepo,
+		})
+	}
+	maps.Copy(env, box.env)
+	delete(env, agentOnly)
+	list := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if strings.ContainsAny(name, "=\x00") || name == "" || strings.Contains(env[name], "\x00") {
+			continue // the kernel has no such variables
+		}
+		list = append(list, name+"="+env[name])
+	}
+	return list
+}
+
+// variable is a value of the dispatch as text. They are texts as a rule; a number or flag keeps its JSON form.
+func variable(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case nil:
+		return ""
+	case map[string]any, []any:
+		raw, _ := json.Marshal(v) // it came out of JSON
+		return string(raw)
+	}
+	return fmt.Sprint(v)
+}
+
+// sendContext tells the server in what surroundings the job runs, for people who wonder why it behaves otherwise than at
+// home. Values that may be secret are masked before they leave.
+func (j *job) sendContext(env []string, workDir, kind string) {
+	c := wire.Environment{
+		Runtime:          wire.Runtime{OS: j.a.facts.platform, Arch: j.a.facts.arch},
+		SandboxType:      kind,
+		WorkingDirectory: workDir,
+		GitRef:           j.d.Ref,
+		Labels:           j.a.facts.labels,
+		EnvVars:          []wire.EnvVar{},
+	}
+	if v := j.a.facts.node(); v != "" {
+		c.Runtime.NodeVersion = "v" + v
+	}
+	seen := map[string]bool{}
+	for _, kv := range append(agentSettings(j.a.cfg.Environ), env...) {
+		name, value, _ := strings.Cut(kv, "=")
+		if !seen[name] {
+			seen[name] = true
+			c.EnvVars = append(c.EnvVars, contextVariable(name, value, j.mask))
+		}
+	}
+	j.a.post(wire.JobContext{RunID: j.ref.run, JobID: j.ref.job, Context: c}, entry{keep: keepWritten, job: j.ref})
+}
+
+// agentSettings are the agent's own variables. Those of the server, which may share the shell, stay here: its database
+// URL and keys are nobody's business.
+func agentSettings(environ []string) []string {
+	var list []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if slices.Contains(agentNames, name) {
+			list = append(list, kv)
+		}
+	}
+	return list
+}
+
+var secretNames = []string{"TOKEN", "SECRET", "KEY", "PASSWORD", "PASSWD", "CREDENTIAL"}
+
+func contextVariable(name, value string, mask *redact.Redactor) wire.EnvVar {
+	upper := strings.ToUpper(name)
+	if slices.ContainsFunc(secretNames, func(s string) bool { return strings.Contains(upper, s) }) {
+		return wire.EnvVar{Name: name, Value: redact.Mask, Category: "secret"}
+	}
+	category := "user"
+	if strings.HasPrefix(name, "KICI_") {
+		category = "system"
+	}
+	return wire.EnvVar{Name: name, Value: mask.String(value), Category: category}
+}

@@ -1,0 +1,418 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kici/internal/agent/runner"
+	"kici/internal/agent/workspace"
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/kit/redact"
+)
+
+// Time limits of a job that its dispatch does not set.
+const (
+	readyLimit   = 30 * time.Second // for the runner to start
+	exitLimit    = 5 * time.Second  // for the runner to end after its result
+	maxGrace     = 30 * time.Second // between the polite and the hard stop
+	hookLimit    = 5*time.Minute + 5*time.Second
+	guardMargin  = 30 * time.Second // the runner ends a job at its timeout by itself; this much later the agent does
+	maxRequests  = 64               // questions of one job to the server at a time
+	jobErrorSize = 64 << 10         // of an error text
+)
+
+// Why a job's context ends before the job.
+var (
+	errCancelled   = errors.New("the job was cancelled")
+	errStopped     = errors.New("the agent was stopped")
+	errNotAssigned = errors.New("the job is not this agent's any more")
+)
+
+// timeoutError ends a job that exceeded its own timeout.
+type timeoutError struct{ limit time.Duration }
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("job_timeout: job exceeded its timeout of %dms", e.limit.Milliseconds())
+}
+
+// job is one job of this agent, from its acceptance until nothing of it is left.
+type job struct {
+	a       *Agent
+	d       wire.JobDispatch
+	ref     jobRef
+	conf    jobConfig
+	log     *slog.Logger
+	mask    *redact.Redactor
+	logs    *logs
+	started time.Time
+	fence   <-chan struct{} // closed when the server has confirmed that the job is ours; nil = need not be waited for
+	done    chan struct{}   // closed when process and workspace are gone
+
+	ctx      context.Context // ends when the job is to end at once
+	end      context.CancelCauseFunc
+	progress atomic.Int64  // what the runner has said so far
+	requests chan struct{} // one for each question that waits for its answer
+	outbox   chan any      // messages to the runner
+
+	mu         sync.Mutex
+	proc       *runner.Process
+	executing  bool // the runner has its request: from now on it can end politely
+	cancelling bool
+	deadline   *time.Timer // of the polite end
+	grace      time.Duration
+	steps      []wire.StepResult // as reported, for a runner that ends without a result
+	stepAt     map[int]int       // step index to its place in steps
+	silent     bool              // nothing more is reported
+}
+
+// outcome is how the job ended.
+type outcome struct {
+	state ci.JobStatus
+	err   string
+	// result is what the runner reported; nil when it did not come so far.
+	result *runner.JobComplete
+}
+
+func newJob(a *Agent, d wire.JobDispatch, fence <-chan struct{}) *job {
+	j := &job{
+		a:        a,
+		d:        d,
+		ref:      jobRef{run: d.RunID, job: d.JobID},
+		log:      a.log.With("run", d.RunID, "job", d.JobID),
+		mask:     redact.New(secretValues(d, a.cfg.Token)),
+		started:  time.Now(),
+		fence:    fence,
+		done:     make(chan struct{}),
+		requests: make(chan struct{}, maxRequests),
+		outbox:   make(chan any, 2*maxRequests),
+		stepAt:   map[int]int{},
+	}
+	j.ctx, j.end = context.WithCancelCause(context.Background())
+	limit := d.MaxLogSizeBytes
+	if limit <= 0 {
+		limit = a.cfg.MaxLogBytes
+	}
+	j.logs = newLogs(j, limit)
+	return j
+}
+
+// secretValues lists what must never leave in clear.
+func secretValues(d wire.JobDispatch, token string) []string {
+	values := []string{token, d.Token}
+	for _, v := range d.Secrets {
+		values = append(values, v)
+	}
+	for _, context := range d.NamespacedSecrets {
+		for _, v := range context {
+			values = append(values, v)
+		}
+	}
+	for _, v := range d.InstallEnvSecrets {
+		values = append(values, v)
+	}
+	for _, r := range d.NpmRegistries {
+		values = append(values, r.Token)
+	}
+	for _, auth := range []*wire.GitAuth{d.SourceAuth, d.WorkflowAuth} {
+		if auth != nil {
+			values = append(values, auth.Secret)
+		}
+	}
+	return values
+}
+
+// run does the whole job. The agent is free as soon as the end is reported; removing the workspace comes after that,
+// since it may hold a great many files.
+func (j *job) run() {
+	defer close(j.done)
+	defer j.end(nil)
+	ws, err := workspace.Open(j.ctx, workspace.Options{TempDir: j.a.cfg.TempDir, Cache: j.a.cache, Environ: j.a.cfg.Environ})
+	j.status(ci.JobRunning)
+	var res outcome
+	if err != nil {
+		res = j.failure(err)
+	} else {
+		res = j.work(ws)
+	}
+	j.tearDown()
+	j.logs.close()
+	if !j.isSilent() {
+		j.event("agent.execution.end", time.Since(j.started), map[string]any{"status": res.state})
+	}
+	j.a.metrics.ended(res.state)
+	j.log.Info("job ended", "state", res.state, "err", res.err, "took", time.Since(j.started))
+	j.a.finished(j, func() {
+		if !j.isSilent() {
+			j.report(res)
+			j.event("agent.teardown", 0, nil)
+		}
+	})
+	if ws != nil {
+		if err := ws.Close(); err != nil {
+			j.log.Error("workspace is left behind", "err", err)
+		}
+	}
+}
+
+// work prepares the job and lets the runner run it.
+func (j *job) work(ws *workspace.Workspace) outcome {
+	if err := json.Unmarshal(j.d.JobConfig, &j.conf); err != nil {
+		return j.failure(fmt.Errorf("the job's configuration cannot be read: %w", err))
+	}
+	if err := j.conf.supported(j.a.cfg); err != nil {
+		return j.failure(err)
+	}
+	if limit := j.conf.timeout(); limit > 0 {
+		guard := time.AfterFunc(limit+guardMargin, func() { j.end(&timeoutError{limit}) })
+		defer guard.Stop()
+	}
+	box, err := j.a.boxFor(ws.Dir(), j.d.RepoURL)
+	if err != nil {
+		return j.failure(err)
+	}
+	env := j.environment(box)
+	// The runner starts while the source is fetched: starting costs time, and it waits for its request anyway.
+	proc, err := runner.Start(j.ctx, runner.Options{Dir: ws.Dir(), Env: env, Command: box.command})
+	if err != nil {
+		return j.failure(fmt.Errorf("the step runner cannot be started: %w", err))
+	}
+	j.mu.Lock()
+	j.proc = proc
+	j.mu.Unlock()
+	j.a.closing.Go(func() { j.feed(proc) })
+	j.sendContext(env, ws.Dir(), box.kind)
+	j.event("agent.execution.start", 0, nil)
+	if err := j.prepare(ws); err != nil {
+		return j.failure(err)
+	}
+	if err := j.awaitFence(); err != nil {
+		return j.failure(err)
+	}
+	return j.converse(proc, j.request(box.workDir))
+}
+
+// failure is the outcome of a job whose runner has not given one.
+func (j *job) failure(err error) outcome {
+	if cause := context.Cause(j.ctx); cause != nil {
+		err = cause
+	}
+	j.mu.Lock()
+	cancelling := j.cancelling
+	j.mu.Unlock()
+	switch {
+	case errors.Is(err, errCancelled) || cancelling:
+		return outcome{state: ci.JobCancelled}
+	case errors.Is(err, errStopped) || errors.Is(err, errRefused) || errors.Is(err, errNotAssigned):
+		return outcome{state: ci.JobCancelled, err: err.Error()}
+	}
+	return outcome{state: ci.JobFailed, err: err.Error()}
+}
+
+// awaitFence waits until the server has confirmed that this agent has the job: a dispatch may have sat in a connection
+// while the job was given to another agent.
+func (j *job) awaitFence() error {
+	if j.fence == nil {
+		return nil
+	}
+	select {
+	case <-j.fence:
+		return nil
+	case <-j.ctx.Done():
+		return context.Cause(j.ctx)
+	}
+}
+
+// converse runs the job in the runner and handles what it says until its end.
+func (j *job) converse(proc *runner.Process, request json.RawMessage) outcome {
+	if err := j.awaitReady(proc); err != nil {
+		return j.failure(err)
+	}
+	j.mu.Lock()
+	stopped := j.ctx.Err() != nil
+	if !stopped {
+		j.executing = true
+		j.tell(runner.Execute{Type: runner.TypeExecute, Request: request}) // before any abort
+	}
+	j.mu.Unlock()
+	if stopped {
+		return j.failure(context.Cause(j.ctx))
+	}
+	var result *runner.JobComplete
+	for result == nil {
+		select {
+		case m, ok := <-proc.Messages():
+			if !ok {
+				return j.withoutResult(proc)
+			}
+			result = j.handle(m)
+		case <-j.ctx.Done():
+			return j.failure(context.Cause(j.ctx))
+		}
+	}
+	j.awaitExit(proc)
+	return j.withResult(result)
+}
+
+func (j *job) awaitReady(proc *runner.Process) error {
+	timer := time.NewTimer(readyLimit)
+	defer timer.Stop()
+	for {
+		select {
+		case m, ok := <-proc.Messages():
+			switch {
+			case !ok:
+				return errors.New(exitText(proc.Wait(), j.mask))
+			case m.Type == runner.TypeReady:
+				return nil
+			}
+		case <-timer.C:
+			return fmt.Errorf("the step runner did not start within %v", readyLimit)
+		case <-j.ctx.Done():
+			return context.Cause(j.ctx)
+		}
+	}
+}
+
+// awaitExit gives the runner a moment to clean up after its result; what it still says is of no interest.
+func (j *job) awaitExit(proc *runner.Process) {
+	timer := time.NewTimer(exitLimit)
+	defer timer.Stop()
+	for {
+		select {
+		case _, ok := <-proc.Messages():
+			if !ok {
+				return
+			}
+		case <-timer.C:
+			j.log.Warn("the runner did not end after its result")
+			return
+		case <-j.ctx.Done():
+			return
+		}
+	}
+}
+
+// withResult judges what the runner reported. A cancelled job is cancelled, whatever its last steps made of it.
+func (j *job) withResult(result *runner.JobComplete) outcome {
+	res := outcome{state: ci.JobFailed, err: j.masked(result.Error), result: result}
+	if result.Status == "success" {
+		res.state = ci.JobSuccess
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cancelling {
+		res.state = ci.JobCancelled
+	}
+	return res
+}
+
+// withoutResult is the outcome of a runner that ended without one.
+func (j *job) withoutResult(proc *runner.Process) outcome {
+	return j.failure(errors.New(exitText(proc.Wait(), j.mask)))
+}
+
+func exitText(e runner.Exit, mask *redact.Redactor) string {
+	if len(e.Stderr) > 0 {
+		return "Workflow runner crashed:\n" + mask.String(strings.Join(e.Stderr, "\n"))
+	}
+	signal := e.Signal
+	if signal == "" {
+		signal = "null"
+	}
+	return fmt.Sprintf("Workflow runner exited unexpectedly (code=%d, signal=%s)", e.Code, signal)
+}
+
+// cancel ends the job: politely the first time, with its cancel hooks, unless force says otherwise or no step can have
+// begun. grace is how long the polite end may take; 0 takes the job's own.
+func (j *job) cancel(force bool, grace time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if force || j.cancelling || !j.executing {
+		j.cancelling = true
+		j.end(errCancelled)
+		return
+	}
+	j.cancelling = true
+	if grace <= 0 {
+		grace = j.conf.grace()
+	}
+	j.grace = min(grace, maxGrace)
+	j.deadline = time.AfterFunc(j.grace, func() { j.end(errCancelled) })
+	j.tell(runner.Abort{Type: runner.TypeAbort})
+	if err := j.proc.Terminate(); err != nil {
+		j.log.Warn("the runner could not be signalled", "err", err)
+	}
+}
+
+// abandon ends a job of which nobody wants to hear any more.
+func (j *job) abandon(why error) {
+	j.mu.Lock()
+	j.silent = true
+	j.mu.Unlock()
+	j.log.Warn("job abandoned", "why", why)
+	j.end(why)
+}
+
+func (j *job) isSilent() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.silent
+}
+
+// extendForHook gives a cancel hook its own time, which the runner enforces; the agent's is a little longer.
+func (j *job) extendForHook(stepType string, begins bool) {
+	if stepType != "hook:onCancel" && stepType != "hook:cleanup" {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.deadline == nil {
+		return
+	}
+	if begins {
+		j.deadline.Reset(hookLimit)
+	} else {
+		j.deadline.Reset(j.grace)
+	}
+}
+
+// tearDown ends the runner with everything that steps left running.
+func (j *job) tearDown() {
+	j.mu.Lock()
+	proc := j.proc
+	if j.deadline != nil {
+		j.deadline.Stop()
+	}
+	j.mu.Unlock()
+	if proc == nil {
+		return
+	}
+	if err := proc.Kill(); err != nil {
+		j.log.Error("processes of the job are left behind", "err", err)
+	}
+	proc.Wait()
+}
+
+// beatJob sends the sign of life of the running job.
+func (a *Agent) beatJob(s *session) {
+	a.mu.Lock()
+	j := a.job
+	a.mu.Unlock()
+	if j == nil {
+		return
+	}
+	m := wire.JobHeartbeat{RunID: j.ref.run, JobID: j.ref.job, Timestamp: now()}
+	if s.fastBeat {
+		n := j.progress.Load()
+		m.Progress = &n
+	}
+	a.send(keepNot, m)
+}

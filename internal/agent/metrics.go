@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+)
+
+// metrics are the agent's numbers. They are few, so they are counted by hand and written in both forms, as text for
+// Prometheus and as frames for the server.
+type metrics struct {
+	active, connected atomic.Int64
+	pausing           atomic.Int64 // log streams that wait for the connection
+	logBytes, dropped atomic.Int64
+
+	mu       sync.Mutex
+	jobs     map[string]int64 // by terminal status
+	steps    map[string]int64
+	pressure map[string]int64 // by mode
+	stepTime histogram
+	cloning  histogram
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		jobs: map[string]int64{}, steps: map[string]int64{}, pressure: map[string]int64{},
+		stepTime: newHistogram(0.1, 1, 5, 30, 60, 300, 600, 1800),
+		cloning:  newHistogram(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120),
+	}
+}
+
+type histogram struct {
+	bounds []float64
+	counts []int64 // of observations up to each bound, cumulative
+	count  int64
+	sum    float64
+}
+
+func newHistogram(bounds ...float64) histogram {
+	return histogram{bounds: bounds, counts: make([]int64, len(bounds))}
+}
+
+func (h *histogram) observe(d time.Duration) {
+	v := d.Seconds()
+	for i, b := range h.bounds {
+		if v <= b {
+			h.counts[i]++
+		}
+	}
+	h.count++
+	h.sum += v
+}
+
+func (m *metrics) ended(state ci.JobStatus) {
+	m.active.Add(-1)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.jobs[string(state)]++
+}
+
+func (m *metrics) stepEnded(state ci.StepStatus, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.steps[string(state)]++
+	m.stepTime.observe(took)
+}
+
+func (m *metrics) cloned(took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cloning.observe(took)
+}
+
+func (m *metrics) pressed(mode string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pressure[mode]++
+}
+
+// frame is the whole of the metrics as the server takes them.
+func (m *metrics) frame(mode string) []wire.Metric {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []wire.Metric
+	number := func(name, kind string, value int64, labels map[string]string) {
+		v := float64(value)
+		list = append(list, wire.Metric{Name: name, Type: kind, Value: &v, Labels: labels})
+	}
+	counted := func(name, label string, values map[string]int64) {
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			number(name, wire.MetricCounter, values[key], map[string]string{label: key})
+		}
+	}
+	timed := func(name string, h histogram) {
+		count, sum := float64(h.count), h.sum
+		one := wire.Metric{Name: name, Type: wire.MetricHistogram, Count: &count, Sum: &sum}
+		for i, b := range h.bounds {
+			one.Buckets = append(one.Buckets, wire.Bucket{Le: b, Count: float64(h.counts[i])})
+		}
+		list = append(list, one)
+	}
+	counted("kici_agent_jobs_total", "status", m.jobs)
+	number("kici_agent_jobs_active", wire.MetricUpDownCounter, m.active.Load(), nil)
+	counted("kici_agent_steps_total", "status", m.steps)
+	timed("kici_agent_step_duration_seconds", m.stepTime)
+	timed("kici_agent_clone_duration_seconds", m.cloning)
+	number("kici_agent_log_bytes_total", wire.MetricCounter, m.logBytes.Load(), nil)
+	counted("kici_agent_log_backpressure_events_total", "mode", m.pressure)
+	number("kici_agent_log_backpressure_active", wire.MetricUpDownCounter, m.pausing.Load(), map[string]string{"mode": mode})
+	number("kici_agent_log_lines_dropped_total", wire.MetricCounter, m.dropped.Load(), nil)
+	number("kici_agent_connection_status", wire.MetricUpDownCounter, m.connected.Load(), nil)
+	return list
+}
+
+// write writes the metrics in Prometheus' text format.
+func (m *metrics) write(w io.Writer, mode string) {
+	last := ""
+	for _, one := range m.frame(mode) {
+		kind := one.Type
+		if kind == wire.MetricUpDownCounter {
+			kind = wire.MetricGauge
+		}
+		if one.Name != last {
+			fmt.Fprintf(w, "# TYPE %s %s\n", one.Name, kind)
+			last = one.Name
+		}
+		if kind != wire.MetricHistogram {
+			fmt.Fprintf(w, "%s%s %s\n", one.Name, labelText(one.Labels), decimal(*one.Value))
+			continue
+		}
+		for _, b := range one.Buckets {
+			fmt.Fprintf(w, "%s_bucket{le=%q} %s\n", one.Name, decimal(b.Le), decimal(b.Count))
+		}
+		fmt.Fprintf(w, "%s_bucket{le=\"+Inf\"} %s\n%s_sum %s\n%s_count %s\n", one.Name, decimal(*one.Count), one.Name,
+			decimal(*one.Sum), one.Name, decimal(*one.Count))
+	}
+}
+
+func labelText(labels map[string]string) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, fmt.Sprintf("%s=%q", name, labels[name]))
+	}
+	return "{" + strings.Join(pairs, ",") + "}"
+}
+
+func decimal(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+func (a *Agent) postMetricsLocked() {
+	a.send(keepNot, wire.AgentMetrics{MessageID: newID(), AgentID: a.cfg.AgentID, Metrics: a.metrics.frame(a.cfg.Backpressure),
+		Timestamp: now()})
+}
+
+func (a *Agent) sendMetrics() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.postMetricsLocked()
+}

@@ -1,0 +1,307 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"kici/internal/agent/runner"
+	"kici/internal/core/wire"
+)
+
+// How long the server has for an answer, by the kind of question.
+const (
+	eventLimit    = 6 * time.Second // the runner gives up after 5 and makes a receipt of its own
+	apiLimit      = 15 * time.Second
+	storeLimit    = 30 * time.Second
+	approvalLimit = 7 * 24 * time.Hour
+)
+
+// pending are the questions that wait for the server's answer.
+type pending struct {
+	mu    sync.Mutex
+	waits map[string]*question // by the id under which the server answers
+}
+
+// question waits for one answer, or for several in the case of a concurrency group.
+type question struct {
+	ref     jobRef
+	lasting bool // survives the end of the connection: the frame is sent again on the next
+	answer  func(wire.Message, error)
+}
+
+// add registers a question; its answer function is called once for each answer, without a lock held.
+func (p *pending) add(id string, q *question) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waits == nil {
+		p.waits = map[string]*question{}
+	}
+	p.waits[id] = q
+}
+
+// take removes a question and reports whether it was still open.
+func (p *pending) take(id string) (*question, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q, ok := p.waits[id]
+	delete(p.waits, id)
+	return q, ok
+}
+
+func (p *pending) answer(id string, m wire.Message) {
+	if q, ok := p.take(id); ok {
+		q.answer(m, nil)
+	}
+}
+
+// concurrency finds the question of an answer by its id, or by the job: servers wake a waiting job under a new id.
+func (p *pending) concurrency(m wire.ConcurrencyAck) {
+	p.mu.Lock()
+	id := m.RequestID
+	if _, ok := p.waits[id]; !ok {
+		for other, q := range p.waits {
+			if q.lasting && q.ref == (jobRef{run: m.RunID, job: m.JobID}) {
+				id = other
+			}
+		}
+	}
+	q, ok := p.waits[id]
+	if m.Action != wire.ConcurrencyWait {
+		delete(p.waits, id)
+	}
+	p.mu.Unlock()
+	if ok {
+		m.RequestID = id
+		q.answer(m, nil)
+	}
+}
+
+var errConnectionLost = errors.New("the connection to the server was lost")
+
+// lost fails the questions of an ended connection. Lasting ones go on when the server is one to which they are sent
+// again; other servers have forgotten who asked.
+func (p *pending) lost(resent bool) {
+	p.mu.Lock()
+	var failed []*question
+	for id, q := range p.waits {
+		if q.lasting && resent {
+			continue
+		}
+		failed = append(failed, q)
+		delete(p.waits, id)
+	}
+	p.mu.Unlock()
+	for _, q := range failed {
+		q.answer(nil, errConnectionLost)
+	}
+}
+
+// relay passes a question of the runner on to the server and brings the answer back.
+func (j *job) relay(r runner.Request) {
+	select {
+	case j.requests <- struct{}{}:
+	default:
+		j.respond(r, runner.Response{Error: "too many requests at a time"})
+		return
+	}
+	release := func() { <-j.requests }
+	id := newID()
+	m, limit, err := j.translate(id, r)
+	switch {
+	case err != nil:
+		j.respond(r, runner.Response{Error: err.Error()})
+		release()
+		return
+	case limit == 0: // a message without an answer
+		j.a.send(keepWritten, m)
+		j.respond(r, runner.Response{})
+		release()
+		return
+	}
+	timer := time.AfterFunc(limit, func() {
+		if q, ok := j.a.pending.take(id); ok {
+			q.answer(nil, errors.New("the server gave no answer in time"))
+		}
+	})
+	lasting := r.Type == runner.TypeApprovalRequest
+	j.a.pending.add(id, &question{ref: jobRef{}, lasting: lasting, answer: func(answer wire.Message, err error) {
+		timer.Stop()
+		j.a.ledger.answered(id)
+		j.respond(r, j.back(r, answer, err))
+		release()
+	}})
+	keep := keepNot
+	if lasting {
+		keep = keepAnswered
+	}
+	if !j.a.post(m, entry{keep: keep, job: j.ref}) {
+		if q, ok := j.a.pending.take(id); ok {
+			q.answer(nil, errConnectionLost)
+		}
+	}
+}
+
+// translate makes the frame for a question. A limit of 0 says that the frame has no answer.
+func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duration, error) {
+	switch r.Type {
+	case runner.TypeEventEmit:
+		m := wire.EventEmit{JobID: j.ref.job, RequestID: id, EventName: r.EventName, Payload: r.Payload}
+		if len(r.Target) > 0 {
+			var t wire.EventTarget
+			if err := json.Unmarshal(r.Target, &t); err != nil {
+				return nil, 0, errors.New("the target of the event is malformed")
+			}
+			m.Target = &t
+		}
+		return m, eventLimit, nil
+	case runner.TypeAPIRequest:
+		if err := j.a.allowed(r.Method); err != nil {
+			return nil, 0, err
+		}
+		return wire.APIRequest{RequestID: id, Method: r.Method, Params: r.Params}, apiLimit, nil
+	case runner.TypeCacheRequest:
+		switch r.Op {
+		case "restore":
+			return wire.UserCacheRestoreRequest{MessageID: id, JobID: j.ref.job, Key: r.Key, RestoreKeys: r.RestoreKeys}, storeLimit, nil
+		case "beginSave":
+			return wire.UserCacheSaveRequest{MessageID: id, JobID: j.ref.job, Key: r.Key}, storeLimit, nil
+		case "completeSave":
+			return wire.UserCacheSaveComplete{MessageID: id, JobID: j.ref.job, Key: r.Key, TarHash: r.TarHash, SizeBytes: r.SizeBytes}, 0, nil
+		}
+	case runner.TypeProvenance:
+		switch r.Op {
+		case "requestUploadUrl":
+			return wire.ProvenanceUploadRequest{MessageID: id, JobID: j.ref.job, SubjectDigest: r.SubjectDigest}, storeLimit, nil
+		case "complete":
+			return wire.ProvenanceUploadComplete{MessageID: id, JobID: j.ref.job, SubjectName: r.SubjectName,
+				SubjectDigest: r.SubjectDigest, MediaType: r.MediaType}, 0, nil
+		}
+	case runner.TypeApprovalRequest:
+		m := wire.ApprovalRequest{MessageID: id, RunID: j.ref.run, JobID: j.ref.job, StepName: r.StepName, Reason: r.Reason,
+			TimeoutSeconds: int(r.TimeoutSeconds)}
+		if r.StepIndex != nil {
+			m.StepIndex = *r.StepIndex
+		}
+		if err := json.Unmarshal(orJSON(r.Clauses, "[]"), &m.Clauses); err != nil {
+			return nil, 0, errors.New("the clauses of the approval are malformed")
+		}
+		if len(r.Payload) > 0 {
+			if err := json.Unmarshal(r.Payload, &m.Payload); err != nil {
+				return nil, 0, errors.New("the payload of the approval is malformed")
+			}
+		}
+		return m, approvalLimit, nil
+	}
+	return nil, 0, errors.New("unknown request")
+}
+
+func orJSON(raw json.RawMessage, fallback string) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage(fallback)
+	}
+	return raw
+}
+
+// back makes the runner's answer of the server's.
+func (j *job) back(r runner.Request, answer wire.Message, err error) runner.Response {
+	if err != nil {
+		return runner.Response{Error: err.Error()}
+	}
+	switch m := answer.(type) {
+	case wire.EventEmitResponse:
+		return runner.Response{DeliveryID: m.DeliveryID, Error: m.Error}
+	case wire.APIResponse:
+		if m.Error == "" {
+			j.learn(r, m.Result)
+		}
+		return runner.Response{Result: m.Result, Error: m.Error}
+	case wire.UserCacheRestoreResponse:
+		return runner.Response{Hit: m.Hit, MatchedKey: m.MatchedKey, DownloadURL: j.a.reach(m.DownloadURL), TarHash: m.TarHash}
+	case wire.UserCacheSaveResponse:
+		return runner.Response{Skip: m.Skip, UploadURL: j.a.reach(m.UploadURL)}
+	case wire.ProvenanceUploadResponse:
+		return runner.Response{UploadURL: j.a.reach(m.UploadURL)}
+	case wire.ApprovalResolved:
+		return runner.Response{Outcome: m.Outcome, Reason: m.Reason}
+	}
+	return runner.Response{Error: "the server gave an answer of another kind"}
+}
+
+// learn notes what the answer to an API call means for the agent itself.
+func (j *job) learn(r runner.Request, result json.RawMessage) {
+	switch r.Method {
+	case "oidc.token.request":
+		var v struct{ Token string }
+		if json.Unmarshal(result, &v) == nil && v.Token != "" {
+			j.mask.Add(v.Token) // before a step can print it
+		}
+	case "host.requestReboot":
+		j.a.mu.Lock()
+		j.a.reboot = true
+		j.a.mu.Unlock()
+	case "host.cancelReboot":
+		j.a.mu.Lock()
+		j.a.reboot = false
+		j.a.mu.Unlock()
+	}
+}
+
+var responseTypes = map[string]string{
+	runner.TypeEventEmit:       runner.TypeEventEmitResponse,
+	runner.TypeAPIRequest:      runner.TypeAPIResponse,
+	runner.TypeCacheRequest:    runner.TypeCacheResponse,
+	runner.TypeProvenance:      runner.TypeProvenanceResponse,
+	runner.TypeApprovalRequest: runner.TypeApprovalResolved,
+}
+
+// respond gives the runner its answer.
+func (j *job) respond(r runner.Request, answer runner.Response) {
+	answer.Type, answer.RequestID = responseTypes[r.Type], r.RequestID
+	j.tell(answer)
+}
+
+// tell puts a message for the runner into a queue: a runner that does not read must not hold up the connection. The
+// queue holds more than a job may ask at a time, so it is full only when the runner has stopped reading for good.
+func (j *job) tell(m any) {
+	select {
+	case j.outbox <- m:
+	default:
+		j.log.Warn("a message to the runner is lost: it does not read")
+	}
+}
+
+// feed sends the queue to the runner until the job ends, which also ends a sending that is stuck.
+func (j *job) feed(proc *runner.Process) {
+	for {
+		select {
+		case m := <-j.outbox:
+			if err := proc.Send(m); err != nil && j.ctx.Err() == nil {
+				j.log.Debug("the runner did not take a message", "err", err)
+			}
+		case <-j.ctx.Done():
+			return
+		}
+	}
+}
+
+// reportConcurrency asks for a slot of the job's concurrency group. The answer may be to wait; another follows then.
+func (j *job) reportConcurrency(r runner.ConcurrencyReport) {
+	id := newID()
+	j.a.pending.add(id, &question{ref: j.ref, lasting: true, answer: func(answer wire.Message, err error) {
+		ack := runner.ConcurrencyAck{Type: runner.TypeConcurrencyAck, Action: wire.ConcurrencyCancel, Reason: "no answer"}
+		if err != nil {
+			ack.Reason = err.Error()
+		}
+		if m, ok := answer.(wire.ConcurrencyAck); ok {
+			ack.Action, ack.Reason = m.Action, m.Reason
+		}
+		if ack.Action != wire.ConcurrencyWait {
+			j.a.ledger.answered(id)
+		}
+		j.tell(ack)
+	}})
+	j.a.post(wire.ConcurrencyReport{MessageID: id, RunID: j.ref.run, JobID: j.ref.job, Group: r.Group},
+		entry{keep: keepAnswered, job: j.ref})
+}

@@ -1,0 +1,262 @@
+package agent
+
+import (
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+
+	"kici/internal/agent/runner"
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+)
+
+// status reports a state that is no end.
+func (j *job) status(state ci.JobStatus) {
+	j.a.post(wire.JobStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, State: state, Timestamp: now()},
+		entry{keep: keepAcked, job: j.ref})
+}
+
+// report sends the terminal status.
+func (j *job) report(res outcome) {
+	data := map[string]any{"durationMs": time.Since(j.started).Milliseconds()}
+	if res.err != "" {
+		data["error"] = res.err
+	}
+	j.conf.addKind(data, res.state)
+	m := wire.JobStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, State: res.state, Timestamp: now()}
+	if r := res.result; r != nil {
+		if len(r.Outputs) > 0 {
+			data["outputs"] = r.Outputs
+		}
+		if len(r.DroppedJobs) > 0 {
+			data["droppedJobs"] = r.DroppedJobs
+		}
+		m.SecretOutputs = j.seal(r.SecretOutputs)
+	}
+	data["stepResults"] = j.stepResults(res.result)
+	m.Data = object(data)
+	j.a.post(m, entry{keep: keepAcked, job: j.ref, end: true})
+}
+
+// stepResults are the runner's, or, when it gave none, what it had reported until then.
+func (j *job) stepResults(result *runner.JobComplete) []wire.StepResult {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if result == nil {
+		return append([]wire.StepResult{}, j.steps...)
+	}
+	steps := make([]wire.StepResult, 0, len(result.StepResults))
+	for _, r := range result.StepResults {
+		s := wire.StepResult{Name: r.Name, Status: ci.StepStatus(r.Status), DurationMs: float64(r.DurationMs)}
+		if r.Error != "" {
+			s.Error = text(j.mask.String(r.Error))
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// event puts an entry on the run's timeline; 0 is no duration.
+func (j *job) event(kind string, took time.Duration, metadata map[string]any) {
+	m := wire.RunEvent{RunID: j.ref.run, JobID: j.ref.job, EventType: kind, TimestampMs: now(), SourceService: "agent"}
+	if took > 0 {
+		ms := took.Milliseconds()
+		m.DurationMs = &ms
+	}
+	if metadata != nil {
+		m.Metadata = object(metadata)
+	}
+	j.a.post(m, entry{keep: keepWritten, job: j.ref})
+}
+
+// handle deals with one message of the runner and returns the job's result when it is that.
+func (j *job) handle(m runner.Message) *runner.JobComplete {
+	j.progress.Add(1)
+	switch m.Type {
+	case runner.TypeLogLine:
+		if v, ok := decode[runner.LogLine](j, m); ok {
+			j.logs.add(v.StepIndex, v.Line)
+		}
+	case runner.TypeStepStart:
+		if v, ok := decode[runner.StepStart](j, m); ok {
+			j.stepStarted(v)
+		}
+	case runner.TypeStepComplete:
+		if v, ok := decode[runner.StepComplete](j, m); ok {
+			j.stepEnded(v)
+		}
+	case runner.TypeSecretMount:
+		if v, ok := decode[runner.SecretMount](j, m); ok {
+			meta := map[string]any{"stepIndex": v.StepIndex, "sources": v.Sources, "target": v.Target, "kind": v.Kind}
+			if v.EnvVar != "" {
+				meta["envVar"] = v.EnvVar
+			}
+			j.event("step.secret_mount", 0, meta)
+		}
+	case runner.TypeConcurrency:
+		if v, ok := decode[runner.ConcurrencyReport](j, m); ok {
+			j.reportConcurrency(v)
+		}
+	case runner.TypeEventEmit, runner.TypeAPIRequest, runner.TypeCacheRequest, runner.TypeProvenance, runner.TypeApprovalRequest:
+		if v, ok := decode[runner.Request](j, m); ok {
+			j.relay(v)
+		}
+	case runner.TypeJobComplete:
+		if v, ok := decode[runner.JobComplete](j, m); ok {
+			return &v
+		}
+	}
+	return nil
+}
+
+// decode reads a message; one that breaks its shape is passed over, as a line that is no message is.
+func decode[T any](j *job, m runner.Message) (v T, ok bool) {
+	if err := m.Decode(&v); err != nil {
+		j.log.Warn("message of the runner ignored", "err", err)
+		return v, false
+	}
+	return v, true
+}
+
+func (j *job) stepStarted(v runner.StepStart) {
+	state := ci.StepRunning
+	if v.State == string(ci.StepPending) {
+		state = ci.StepPending
+	}
+	m := j.stepStatus(v.StepIndex, v.StepName, state)
+	m.ConcurrencyKind, m.GroupID = v.ConcurrencyKind, v.GroupID
+	if v.StepType != "" {
+		m.Data = object(map[string]any{"step_type": v.StepType})
+	}
+	j.postStep(m)
+	j.extendForHook(v.StepType, true)
+	j.note(v.StepIndex, v.StepType, wire.StepResult{Name: v.StepName, Status: state})
+}
+
+func (j *job) stepEnded(v runner.StepComplete) {
+	j.logs.flush(v.StepIndex) // a reader sees what the step said before its end
+	state := ci.StepStatus(v.Status)
+	name := v.StepName
+	if name == "" {
+		name = j.stepName(v.StepIndex)
+	}
+	m := j.stepStatus(v.StepIndex, name, state)
+	m.ConcurrencyKind, m.GroupID = v.ConcurrencyKind, v.GroupID
+	m.SecretsAccessed = v.SecretsAccessed
+	streamed := j.logs.streamed(v.StepIndex)
+	m.LogBytesStreamed = &streamed
+	m.Data = object(j.stepData(v))
+	j.postStep(m)
+	j.a.metrics.stepEnded(state, time.Duration(v.DurationMs)*time.Millisecond)
+	j.extendForHook(v.StepType, false)
+	r := wire.StepResult{Name: name, Status: state, DurationMs: float64(v.DurationMs)}
+	if v.Error != nil {
+		r.Error = text(j.masked(v.Error.Message))
+	}
+	j.note(v.StepIndex, v.StepType, r)
+	j.mirrorCache(v)
+}
+
+// stepData is everything of the step's end that has no member of its own in the frame. What the runner put into data
+// has the last word.
+func (j *job) stepData(v runner.StepComplete) map[string]any {
+	data := map[string]any{"durationMs": v.DurationMs}
+	if v.Error != nil {
+		e := map[string]any{"message": j.masked(v.Error.Message)}
+		if v.Error.ExitCode != nil {
+			e["exitCode"] = *v.Error.ExitCode
+		}
+		if v.Error.Signal != "" {
+			e["signal"] = v.Error.Signal
+		}
+		data["error"] = e
+	}
+	for key, value := range map[string]string{"step_type": v.StepType, "checkOutcome": v.CheckOutcome,
+		"driftSummary": j.mask.String(v.DriftSummary)} {
+		if value != "" {
+			data[key] = value
+		}
+	}
+	if len(v.Drift) > 0 {
+		data["drift"] = json.RawMessage(j.mask.String(string(v.Drift)))
+	}
+	var own map[string]json.RawMessage
+	if json.Unmarshal(v.Data, &own) == nil {
+		for key, value := range own {
+			data[key] = value
+		}
+	}
+	return data
+}
+
+func (j *job) stepStatus(index int, name string, state ci.StepStatus) wire.StepStatus {
+	return wire.StepStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, StepIndex: index, StepName: name,
+		State: state, Timestamp: now()}
+}
+
+func (j *job) postStep(m wire.StepStatus) { j.a.post(m, entry{keep: keepAcked, job: j.ref}) }
+
+// note remembers the latest state of a real step, for the report of a job whose runner gives none. Hooks and caches are
+// no steps of the job.
+func (j *job) note(index int, stepType string, r wire.StepResult) {
+	if stepType != "" && stepType != "step" {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	at, ok := j.stepAt[index]
+	if !ok {
+		j.stepAt[index] = len(j.steps)
+		j.steps = append(j.steps, r)
+		return
+	}
+	j.steps[at] = r
+}
+
+func (j *job) stepName(index int) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if at, ok := j.stepAt[index]; ok {
+		return j.steps[at].Name
+	}
+	return ""
+}
+
+// mirrorCache puts the work of the user cache on the timeline.
+func (j *job) mirrorCache(v runner.StepComplete) {
+	kind := map[string]string{"cache:restore": "cache.restore", "cache:save": "cache.save"}[v.StepType]
+	if kind == "" {
+		return
+	}
+	var d struct{ CacheOutcome, Key string }
+	_ = json.Unmarshal(v.Data, &d) // without it the entry says less
+	j.event(kind, 0, map[string]any{"stepIndex": v.StepIndex, "outcome": d.CacheOutcome, "key": d.Key})
+}
+
+// masked prepares an error text for the wire: without secrets and of bounded size.
+func (j *job) masked(s string) string {
+	s = j.mask.String(s)
+	if len(s) <= jobErrorSize {
+		return s
+	}
+	end := jobErrorSize
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + " [cut]"
+}
+
+// object encodes a map of values that are known to be encodable. A value that is not (raw JSON from a broken runner)
+// leaves an empty object rather than no report.
+func object(m map[string]any) json.RawMessage {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+func text(s string) json.RawMessage {
+	raw, _ := json.Marshal(s) // a string always encodes
+	return raw
+}
