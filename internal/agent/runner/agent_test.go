@@ -264,3 +264,13 @@ func TestAgentThatDoesNotReadHoldsTheRunner(t *testing.T) {
 		t.Errorf("%d lines", len(j.Logs[0]))
 	}
 }
+
+// A command that has ended while the agent does not read has more output in its pipe than the log has taken.
+func TestOutputIsWholeAlthoughTheAgentIsSlow(t *testing.T) {
+	j := start(t, "embedded", workflow("step('talk', { timeout: 20000, run: async ({ $ }) => ({ n: (await $`head -c 400000 /dev/zero | tr '\\\\0' 'y' | fold -w 99`).stdout.length }) })"), nil)
+	j.untilLog("yyy")
+	pause := exec.Command("sleep", "1") // several times what a silent stream is given
+	must(t, pause.Run())
+	j.wait().succeeded()
+	equalJSON(t, j.Complete.Outputs, `{"talk":{"n":404040}}`)
+}

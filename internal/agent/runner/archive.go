@@ -28,17 +28,20 @@ const (
 	inHome = "__home__/" // and below the home directory
 )
 
+// packSpec names what to archive.
 type packSpec struct {
 	Root  string   `json:"root"`  // the repository
 	Paths []string `json:"paths"` // relative to it, or beginning with ~
 }
 
+// packed is an archive on disk. It lies in a private directory, which upload or the end of the job removes.
 type packed struct {
 	File string `json:"file"`
 	Hash string `json:"hash"` // SHA-256 of the archive, hexadecimal
 	Size int64  `json:"size"`
 }
 
+// unpackSpec names an archive to fetch and what of it is wanted.
 type unpackSpec struct {
 	URL   string   `json:"url"`
 	Hash  string   `json:"hash"` // "" is not checked
@@ -46,6 +49,7 @@ type unpackSpec struct {
 	Paths []string `json:"paths"` // only what lies below these is taken from the archive
 }
 
+// uploadSpec names an archive and where the orchestrator wants it: a plain PUT, signed by its URL.
 type uploadSpec struct {
 	URL  string `json:"url"`
 	File string `json:"file"`
@@ -54,6 +58,8 @@ type uploadSpec struct {
 // cachePath is one path of a cache: where it is, and its name in the archive.
 type cachePath struct{ disk, name string }
 
+// cachePaths refuses what would lead out of the two places a cache may cover: an archive is shared between jobs, so a
+// path of the machine in it would let one job write where another reads.
 func cachePaths(root string, paths []string) ([]cachePath, error) {
 	var list []cachePath
 	for _, p := range paths {
@@ -115,6 +121,7 @@ func (d *privateDirs) pack(ctx context.Context, s packSpec) (any, error) {
 	return packed{File: out.Name(), Hash: hex.EncodeToString(sum.Sum(nil)), Size: size}, nil
 }
 
+// addTree archives a file or a whole directory. Links are kept as links, also those that lead nowhere.
 func addTree(ctx context.Context, archive *tar.Writer, p cachePath) error {
 	return filepath.WalkDir(p.disk, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || ctx.Err() != nil {
@@ -192,6 +199,7 @@ func (d *privateDirs) unpack(ctx context.Context, s unpackSpec) (any, error) {
 	return map[string]int64{"bytes": size}, nil
 }
 
+// download writes the archive to a file and compares its hash before anything of it is used.
 func download(ctx context.Context, url, hash, file string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, transferTime)
 	defer cancel()
@@ -258,6 +266,8 @@ func extract(ctx context.Context, file, dir string) error {
 	return ctx.Err()
 }
 
+// extractOne makes one entry. A file must be new: an archive of ours never holds a name twice, and one that does could
+// write through a link it made before.
 func extractOne(root *os.Root, head *tar.Header, r io.Reader) error {
 	name := path.Clean(head.Name)
 	if !filepath.IsLocal(name) {

@@ -97,6 +97,7 @@ func Main(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 }
 
+// readInput passes the agent's messages on. When the script does not take them the queue fills and the pipe is not read.
 func (c *child) readInput(stdin io.Reader) {
 	readLines(stdin, maxLine, false, func(line []byte) bool {
 		if m, ok := parseMessage(line); ok {
@@ -124,6 +125,8 @@ func (c *child) abortOn(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
+// execute runs the job. Secrets are known to the masker before anything of the workflow is looked at, since even an
+// error of the bundler could quote one.
 func (c *child) execute(ctx context.Context, m Message) int {
 	var e Execute
 	var job Job
@@ -246,6 +249,7 @@ func ownFrames(stack string) string {
 	return strings.Join(keep, "\n")
 }
 
+// firstLine is what of a text fits into a sentence.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line

@@ -18,6 +18,7 @@ type privateDirs struct {
 	made map[string]bool
 }
 
+// dirSpec names a directory that an earlier call made.
 type dirSpec struct {
 	Dir string `json:"dir"`
 }
@@ -30,6 +31,7 @@ type secretSpec struct {
 	Mode    os.FileMode `json:"mode"`
 }
 
+// make gives a new directory that only this user can enter.
 func (d *privateDirs) make() (string, error) {
 	dir, err := os.MkdirTemp("", "kici-step-*") // mode 0700
 	if err != nil {
@@ -44,12 +46,14 @@ func (d *privateDirs) make() (string, error) {
 	return dir, nil
 }
 
+// has tells a directory of ours from any other: what the script may remove or write to is nothing else.
 func (d *privateDirs) has(dir string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.made[dir]
 }
 
+// remove takes a directory away. One that is not ours, or is gone already, is no error.
 func (d *privateDirs) remove(dir string) error {
 	if !d.has(dir) {
 		return nil
@@ -63,6 +67,7 @@ func (d *privateDirs) remove(dir string) error {
 	return nil
 }
 
+// removeAll is the end of the job. What cannot be removed stays for the sweep of stale directories.
 func (d *privateDirs) removeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,6 +98,7 @@ func (d *privateDirs) readStepFiles(dir string) (map[string]string, error) {
 	for _, name := range []string{"env", "path"} {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {
+			// A command may well have removed it.
 			continue
 		}
 		raw, err := io.ReadAll(io.LimitReader(f, maxStepFile))
@@ -105,6 +111,8 @@ func (d *privateDirs) readStepFiles(dir string) (map[string]string, error) {
 	return out, d.remove(dir)
 }
 
+// writeSecret writes a file of secrets. It is made readable for its owner alone before it gets the wanted mode, so that
+// at no moment more people can read it than the author asked for.
 func (d *privateDirs) writeSecret(s secretSpec) (map[string]string, error) {
 	if s.Name == "" || s.Name != filepath.Base(s.Name) || s.Name == "." || s.Name == ".." {
 		return nil, fmt.Errorf("%q is not a plain file name", s.Name)

@@ -69,6 +69,7 @@ func (c *child) offer(vm *script.VM) error {
 	)
 }
 
+// with1 opens the list of arguments of a function that takes one.
 func with1(args json.RawMessage, fn func(json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
 	var in []json.RawMessage
 	if err := json.Unmarshal(args, &in); err != nil || len(in) != 1 {
@@ -87,6 +88,7 @@ func (c *child) loadFailed(ctx context.Context, err error) error {
 	return errJobFailed
 }
 
+// reportLoadFailure ends the job with the place in the author's file where loading went wrong.
 func (c *child) reportLoadFailure(message, stack string) {
 	text := "Workflow cannot be loaded: " + message
 	place := c.trace(stack)

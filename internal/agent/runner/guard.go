@@ -29,6 +29,7 @@ func (s *stuck) Error() string {
 	return fmt.Sprintf("Step '%s' timed out after %dms", s.StepName, s.Ms)
 }
 
+// set arms the guard of a step, or disarms it. Arming anew begins the time anew, as each attempt has its own.
 func (g *guard) set(s stuck) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,6 +46,7 @@ func (g *guard) set(s stuck) {
 	g.armed[s.StepIndex] = time.AfterFunc(time.Duration(s.Ms)*time.Millisecond+guardGrace, func() { g.fire(&s) })
 }
 
+// disarm ends all of them with the job.
 func (g *guard) disarm() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -18,6 +18,7 @@ type boot struct {
 	Nonce string            `json:"nonce"` // makes request ids unique beyond this job
 }
 
+// newBoot describes this process to the script.
 func newBoot(host, why string, job Job, nonce string) boot {
 	b := boot{Host: host, Why: why, Cwd: job.stepDir(), Env: map[string]string{}, Nonce: nonce}
 	for _, pair := range os.Environ() {
@@ -126,6 +127,7 @@ func with[T any](args json.RawMessage, fn func(T) (any, error)) (any, error) {
 	return fn(v)
 }
 
+// sleepSpec is a timer of the script: its id is the script's own, and used once.
 type sleepSpec struct {
 	ID string  `json:"id"`
 	Ms float64 `json:"ms"`

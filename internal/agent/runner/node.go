@@ -69,6 +69,8 @@ func (c *child) runNode(ctx context.Context, built bundle.Result, request json.R
 	return h.run()
 }
 
+// writeNodeFiles puts the adapter and the bundle where node can load them. The adapter is TypeScript like all of the
+// script, and node of that age reads none, so it is transformed here.
 func (c *child) writeNodeFiles(built bundle.Result) (string, error) {
 	source, ok := sdk.Module("ts/runner/node-host.ts")
 	if !ok {
@@ -196,6 +198,7 @@ func (h *nodeHost) begin(m Message) {
 	})
 }
 
+// answer does one call of the script and sends its result. Calls run side by side, as on the embedded host.
 func (h *nodeHost) answer(m Message) {
 	var v struct {
 		ID  int
@@ -213,6 +216,8 @@ func (h *nodeHost) answer(m Message) {
 	h.write(reply)
 }
 
+// write sends one message to node. The pipe is drained by node's event loop, so a step in an endless loop holds the
+// writer; the guard ends such a step and with it the wait.
 func (h *nodeHost) write(m any) {
 	raw, err := json.Marshal(m)
 	if err != nil {
@@ -226,6 +231,8 @@ func (h *nodeHost) write(m any) {
 	_ = w.Flush() // fails when node has ended, which serve sees, too
 }
 
+// result tells how the script ended. Without its own word for it the author's code has ended node, and what node wrote
+// last says why.
 func (h *nodeHost) result(last *tail) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -23,6 +23,7 @@ type outgoing struct {
 	step     int  // index of the step that started last, for output that says nothing about where it belongs
 }
 
+// newOutgoing writes to the agent's pipe; lost hears when that is no more.
 func newOutgoing(w io.Writer, lost func(error)) *outgoing {
 	return &outgoing{mask: redact.New(nil), w: bufio.NewWriterSize(w, 64<<10), lost: lost, step: JobLog}
 }
@@ -162,12 +163,14 @@ func (o *outgoing) fail(message string, results ...StepResult) {
 	o.flushLocked()
 }
 
+// completed tells whether the job has its result, after which a crash changes nothing.
 func (o *outgoing) completed() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.complete
 }
 
+// writeLocked adds one line to the buffer.
 func (o *outgoing) writeLocked(m any) {
 	raw, ok := m.(json.RawMessage)
 	if !ok {

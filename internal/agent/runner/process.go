@@ -112,6 +112,7 @@ func (p *Process) start() (stdout, stderr *os.File, err error) {
 // and a runner that writes much waits. It is closed at the end of the runner's output.
 func (p *Process) Messages() <-chan Message { return p.messages }
 
+// readMessages hands the runner's lines over, one by one, until its output or the interest in it ends.
 func (p *Process) readMessages(stdout *os.File) {
 	defer stdout.Close()
 	defer close(p.messages)
@@ -129,6 +130,7 @@ func (p *Process) readMessages(stdout *os.File) {
 	})
 }
 
+// readStderr keeps the tail of what the runner says when it dies.
 func (p *Process) readStderr(stderr *os.File) {
 	defer stderr.Close()
 	defer close(p.stderrEnd)

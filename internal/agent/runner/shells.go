@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,9 +28,9 @@ const (
 	maxOutLine = 1 << 20   // a longer line of output becomes several
 	maxScript  = 100 << 10 // a longer script does not fit into an argument and goes through a file
 
-	// lingering is how long a command's output is still awaited after its end, when something it left in the
-	// background holds it open.
-	lingering = time.Second
+	// lingering is how long a stream must stay silent after its command's end to be given up, when something that the
+	// command left in the background holds it open.
+	lingering = 300 * time.Millisecond
 )
 
 // spawnSpec is a command that a step runs.
@@ -77,6 +78,7 @@ type command struct {
 	ended bool // its pid may belong to another
 }
 
+// newShells looks for the shell only when the first command needs it.
 func newShells(out *outgoing) *shells {
 	return &shells{out: out, running: map[string]*command{}, shell: sync.OnceValues(findShell)}
 }
@@ -129,13 +131,28 @@ func (s *shells) run(ctx context.Context, spec spawnSpec) (spawned, error) {
 		<-ended
 	}
 	s.forget(spec.ID)
-	select {
-	case <-read:
-	case <-time.After(lingering):
-	}
+	awaitOutput(read, stdout, stderr)
 	return result(cmd.ProcessState, stdout, stderr), nil
 }
 
+// awaitOutput waits for the end of an ended command's streams, or until they are silent.
+func awaitOutput(read <-chan struct{}, stdout, stderr *capture) {
+	for before := int64(-1); ; {
+		select {
+		case <-read:
+			return
+		case <-time.After(lingering):
+		}
+		// A reader that is at work, or was, may have more to come: the log may be what holds it up.
+		reads := stdout.reads.Load() + stderr.reads.Load()
+		if reads == before && !stdout.busy.Load() && !stderr.busy.Load() {
+			return
+		}
+		before = reads
+	}
+}
+
+// prepare makes the shell command of a spec; cleanup removes the file of a long script.
 func (s *shells) prepare(spec spawnSpec) (*exec.Cmd, func(), error) {
 	shell, err := s.shell()
 	if err != nil {
@@ -215,12 +232,14 @@ func (s *shells) start(id string, cmd *exec.Cmd) (<-chan struct{}, error) {
 	return ended, <-started
 }
 
+// ended notes that the pid is no longer the command's.
 func (s *shells) ended(c *command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.ended = true
 }
 
+// forget drops a command whose end has been seen, and the threat that hung over it.
 func (s *shells) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,6 +290,7 @@ func (s *shells) close() {
 	}
 }
 
+// result reads the end of a command in the shell's terms.
 func result(state *os.ProcessState, stdout, stderr *capture) spawned {
 	var r spawned
 	var cutOut, cutErr bool
@@ -292,18 +312,26 @@ type capture struct {
 	step  int
 	quiet bool
 
+	reads atomic.Int64 // how often something came
+	busy  atomic.Bool  // something came and is not yet taken
+
 	mu   sync.Mutex
 	kept []byte
 	cut  bool
 	line []byte // begun and not ended; only the reader uses it
 }
 
+// read takes the stream to its end. While the agent does not read the log, the stream is not read either and the
+// command waits: output is never dropped here.
 func (c *capture) read(r *os.File) {
 	defer r.Close()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.Read(buf)
+		c.busy.Store(true)
+		c.reads.Add(1)
 		c.take(buf[:n])
+		c.busy.Store(false)
 		if err != nil { // io.EOF, or the pipe is no more
 			if len(c.line) > 0 && !c.quiet {
 				c.out.log(c.step, string(c.line))
@@ -313,6 +341,7 @@ func (c *capture) read(r *os.File) {
 	}
 }
 
+// take keeps a chunk and logs the lines that it completes.
 func (c *capture) take(chunk []byte) {
 	c.mu.Lock()
 	room := maxCapture - len(c.kept)
@@ -341,6 +370,7 @@ func (c *capture) take(chunk []byte) {
 	}
 }
 
+// text gives what was kept so far, also while something in the background still writes.
 func (c *capture) text() (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

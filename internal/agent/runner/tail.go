@@ -23,6 +23,7 @@ func (t *tail) add(line string) {
 	t.lines = append(t.lines, line)
 }
 
+// all gives a copy, oldest line first.
 func (t *tail) all() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

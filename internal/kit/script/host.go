@@ -30,6 +30,7 @@ func (v *VM) HostAsync(name string, fn func(ctx context.Context, args json.RawMe
 	return v.define("hostAsync", name, host{async: fn})
 }
 
+// define gives the script a name for h. The script knows functions by their index in v.hosts.
 func (v *VM) define(how, name string, h host) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -64,6 +65,7 @@ func (v *VM) native(args []any) (any, error) {
 	return v.calls.start(id, json.RawMessage(text), h.async), nil
 }
 
+// result judges what a call gave. Its text exists already, so the limit protects who gets it and not the VM.
 func (v *VM) result(text string) *outcome {
 	if v.limits.ResultBytes > 0 && len(text) > v.limits.ResultBytes {
 		return &outcome{err: &Error{
@@ -95,6 +97,7 @@ type asyncCalls struct {
 	done    []completion // at most maxPending, as pending bounds it
 }
 
+// completion is the answer for one promise, not yet given.
 type completion struct {
 	id    int
 	reply string
@@ -140,6 +143,7 @@ func (c *asyncCalls) take() (done []completion, pending int) {
 	return done, c.pending
 }
 
+// close lets no call begin, ends those at work and waits for them.
 func (c *asyncCalls) close() {
 	c.mu.Lock()
 	c.closed = true

@@ -63,6 +63,7 @@ func InlineRecord(ctx context.Context, expression string, event json.RawMessage)
 	return out, err
 }
 
+// notA is the error of a result of the wrong type; the texts are known to those who search logs for them.
 func notA(kind Kind, want, got, expression string) error {
 	return &Error{Kind: kind, Message: fmt.Sprintf("Inline expression must return %s, got %s: %s", want, got, expression)}
 }
@@ -143,6 +144,7 @@ func (v *VM) inline(ctx context.Context, expression string, event json.RawMessag
 	return use(&evaluation{vm: v, ctx: ctx, describe: describe, result: result})
 }
 
+// member reads a property of an object of ours.
 func (v *VM) member(of quickjs.Value, name string) (quickjs.Value, error) {
 	atom, err := v.js.NewAtom(name)
 	if err != nil {
@@ -151,6 +153,7 @@ func (v *VM) member(of quickjs.Value, name string) (quickjs.Value, error) {
 	return of.GetPropertyValue(atom)
 }
 
+// setEvent makes the event a global: an expression without a parameter may use it by name.
 func (v *VM) setEvent(parse quickjs.Value, event json.RawMessage) error {
 	if len(event) == 0 {
 		event = json.RawMessage("null")
@@ -174,6 +177,8 @@ func (v *VM) setEvent(parse quickjs.Value, event json.RawMessage) error {
 	return v.js.SetPropertyValue(global, atom, value)
 }
 
+// shape asks the VM what the result is. The answer comes as JSON that describeSource wrote, whatever the expression
+// has done to the built-ins.
 func (e *evaluation) shape() (shape, error) {
 	r, err := e.describe.CallValue(quickjs.UndefinedValue, e.result)
 	if err != nil {

@@ -78,6 +78,8 @@ func New(l Limits) (*VM, error) {
 	return v, nil
 }
 
+// newEngine makes a bare realm under the limits. The engine counts its time anew with each call from Go, which is what
+// Limits.Timeout promises.
 func newEngine(l Limits) (*quickjs.VM, Limits, error) {
 	l = l.withDefaults()
 	js, err := quickjs.NewVM()
@@ -113,6 +115,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// prepare runs boot.js and keeps the functions that it gives.
 func (v *VM) prepare() error {
 	if err := v.js.RegisterHostFunc("__kiciNative", v.native); err != nil {
 		return err
@@ -171,6 +174,7 @@ func (v *VM) Run(ctx context.Context, name, source string) error {
 	return nil
 }
 
+// named puts the script's name where the engine writes its own.
 func named(err error, name string) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -276,6 +280,7 @@ func (v *VM) invoke(name string, args ...any) error {
 	return nil
 }
 
+// ready tells why the VM cannot run now.
 func (v *VM) ready(ctx context.Context) error {
 	if v.broken != nil {
 		return v.broken
@@ -314,6 +319,7 @@ func (v *VM) interruptWith(ctx context.Context) func() {
 	}
 }
 
+// joinArgs writes arguments as a JSON list without looking into them. A missing one is null.
 func joinArgs(args []json.RawMessage) string {
 	var b strings.Builder
 	b.WriteByte('[')
