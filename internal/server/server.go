@@ -1,0 +1,255 @@
+// Package server is the orchestrator put together: it opens the rooms in their order, serves HTTP and WebSocket, runs
+// the loops, and stops all of it in the reverse order.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"kici/internal/kit/seal"
+	"kici/internal/kit/service"
+	"kici/internal/kit/telemetry"
+	"kici/internal/server/auth"
+	"kici/internal/server/dispatch"
+	"kici/internal/server/engine"
+	"kici/internal/server/forge"
+	"kici/internal/server/forge/generic"
+	"kici/internal/server/forge/git"
+	"kici/internal/server/forge/local"
+	"kici/internal/server/hub"
+	"kici/internal/server/inbox"
+	"kici/internal/server/ingest"
+	"kici/internal/server/logs"
+	"kici/internal/server/pipeline"
+	"kici/internal/server/secrets"
+	"kici/internal/server/store"
+)
+
+// Server is one node.
+type Server struct {
+	settings Settings
+	log      *slog.Logger
+	clock    service.Clock
+	started  time.Time
+	node     *node
+	db       *store.DB
+	metrics  *telemetry.Registry
+	tokens   *auth.Tokens
+	secrets  *secrets.Store
+	logs     *logs.Store
+	git      *git.Reader
+	sources  *forge.Sources
+	inbox    *inbox.Inbox
+	ingest   *ingest.Ingest
+	pipeline *pipeline.Pipeline
+	engine   *engine.Engine
+	dispatch *dispatch.Dispatcher
+	hub      *hub.Hub
+	pending  service.Poke // there may be something to give to an agent
+	effects  service.Poke // there may be something to tell an agent
+	loops    *service.Group
+	http     *http.Server
+	listener net.Listener
+	ready    atomic.Bool // boot has finished; it never goes back
+}
+
+// Open opens everything that a server needs, without serving yet. A first admin token is printed to out, once.
+func Open(ctx context.Context, settings Settings, log *slog.Logger, out io.Writer) (s *Server, err error) {
+	settings.BasePath = cleanBasePath(settings.BasePath)
+	s = &Server{settings: settings, log: log, clock: time.Now, started: time.Now(), pending: service.NewPoke(), effects: service.NewPoke()}
+	if s.node, err = openNode(settings.DataDir, settings.NodeID); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+			s = nil
+		}
+	}()
+	s.db, err = store.Open(ctx, store.Options{URL: settings.DatabaseURL, Path: s.node.path(databaseFile), Durable: settings.Durable})
+	if err != nil {
+		return s, err
+	}
+	if err := s.openRooms(); err != nil {
+		return s, err
+	}
+	err = s.tokens.EnsureOwner(ctx, auth.Bootstrap{Token: settings.BootstrapToken, File: s.node.path(tokenFile), Out: out})
+	return s, err
+}
+
+// openRooms builds the rooms, each on those before it.
+func (s *Server) openRooms() error {
+	keys, err := s.keyring()
+	if err != nil {
+		return err
+	}
+	if s.logs, err = logs.Open(logs.Options{Root: s.node.path(logFolder), MaxBytes: s.settings.MaxLogBytes}); err != nil {
+		return fmt.Errorf("open logs: %w", err)
+	}
+	s.metrics = telemetry.NewRegistry()
+	s.tokens = auth.New(s.db, s.clock, s.log)
+	s.secrets = secrets.New(s.db, keys, s.clock)
+	s.sources = forge.NewSources(s.db, keys, s.clock)
+	s.git = git.NewReader(git.Options{})
+	s.openExecution()
+	s.openIntake()
+	s.expose()
+	return s.openDispatch()
+}
+
+// keyring reads the master key: the configured one, else the one in the data folder, which is made at the first start.
+func (s *Server) keyring() (*seal.Keyring, error) {
+	text := s.settings.MasterKey
+	if text == "" {
+		file, err := seal.LoadOrCreateKeyFile(s.node.path(keyFile))
+		if err != nil {
+			return nil, err
+		}
+		if file.Warning != "" {
+			s.log.Warn(file.Warning)
+		}
+		if file.Created {
+			s.log.Info("master key made; keep a copy, secrets cannot be read without it", "file", s.node.path(keyFile))
+		}
+		text = file.Text
+	}
+	return seal.NewKeyring(text, s.settings.MasterKeyOld)
+}
+
+// openExecution builds what runs jobs. The pokes are the only way back: they carry nothing.
+func (s *Server) openExecution() {
+	settings := s.settings.Engine
+	settings.NodeID = s.node.id
+	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings, Dispatch: s.pending, Effects: s.effects})
+	limits := s.settings.Hub
+	limits.NodeID = s.node.id
+	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: s.logs, Poke: s.pending, Settings: limits})
+}
+
+func (s *Server) openDispatch() (err error) {
+	s.dispatch, err = dispatch.New(dispatch.Deps{DB: s.db, Clock: s.clock, Log: s.log, Hub: s.hub, Engine: s.engine,
+		Secrets: jobSecrets{s.secrets}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending})
+	return err
+}
+
+// openIntake builds what takes deliveries in.
+func (s *Server) openIntake() {
+	counters := newCounters(s.metrics)
+	options := s.settings.Inbox
+	options.NodeID = s.node.id
+	poke := service.NewPoke()
+	s.inbox = inbox.New(s.db, s.clock, poke, options)
+	repositories := local.New(s.git)
+	s.ingest = ingest.New(ingest.Deps{Sources: s.sources, Inbox: s.inbox, Refs: map[string]forge.Refs{forge.Local: repositories},
+		Clock: s.clock, Log: s.log, TrustedProxies: s.settings.TrustedProxies,
+		Received: counters.received, Duplicates: counters.duplicates, Shed: counters.shed})
+	s.pipeline = pipeline.New(pipeline.Deps{DB: s.db, Inbox: s.inbox, Poke: poke, Sources: s.sources, Engine: s.engine, Log: s.log,
+		Workers: s.settings.Workers, Received: counters.received, Processed: counters.processed,
+		Providers: map[string]pipeline.Provider{
+			forge.Local:   {Normaliser: repositories, LockFiles: repositories, CloneURLs: repositories, Refs: repositories},
+			forge.Generic: {Normaliser: generic.Normaliser{}},
+		}})
+}
+
+// Start takes over what this node left behind, listens, and runs the loops.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.recover(ctx); err != nil {
+		return err
+	}
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	s.loops = service.NewGroup(ctx, s.log)
+	s.loops.Go("pipeline", s.pipeline.Run)
+	s.loops.Go("dispatch", s.dispatch.Run)
+	s.loops.Go("engine sweep", s.engine.Sweep)
+	s.loops.Go("agent effects", s.carry)
+	s.loops.Go("node", s.beat)
+	s.loops.Go("purge", s.purge)
+	if err := s.hub.Start(ctx); err != nil {
+		return err
+	}
+	s.serve()
+	s.ready.Store(true)
+	return s.node.announce(s.URL())
+}
+
+func (s *Server) listen(ctx context.Context) (err error) {
+	var config net.ListenConfig
+	address := net.JoinHostPort(s.settings.Host, strconv.Itoa(s.settings.Port))
+	if s.listener, err = config.Listen(ctx, "tcp", address); err != nil {
+		return fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return nil
+}
+
+// URL is where the server answers, without a slash at the end.
+func (s *Server) URL() string {
+	return "http://" + s.listener.Addr().String() + s.settings.BasePath
+}
+
+// stopTime bounds how long open requests may take once the server stops.
+const stopTime = 5 * time.Second
+
+// Stop ends the server: no new requests, agents told to come back, loops ended, stores closed. Jobs go on at their
+// agents, which report to the next start.
+func (s *Server) Stop() error {
+	s.ready.Store(false)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	s.hub.Stop(ctx)
+	err := s.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close() // a reader that follows a log for ever must not keep the server
+	}
+	s.loops.Stop()
+	return errors.Join(err, s.close())
+}
+
+// close gives back what Open took, in the reverse order.
+func (s *Server) close() error {
+	var err error
+	if s.git != nil {
+		s.git.Close()
+	}
+	if s.logs != nil {
+		err = errors.Join(err, s.logs.Close())
+	}
+	if s.db != nil {
+		err = errors.Join(err, s.db.Close())
+	}
+	return errors.Join(err, s.node.close())
+}
+
+// NodeID is this node's identity.
+func (s *Server) NodeID() string { return s.node.id }
+
+// AgentURL is where agents connect to.
+func (s *Server) AgentURL() string { return "ws" + strings.TrimPrefix(s.URL(), "http") + "/ws" }
+
+// AgentToken makes a token for an agent that this process starts itself. Tokens of the same name that were made before
+// are revoked: their agents ended with the process.
+func (s *Server) AgentToken(ctx context.Context, name string) (string, error) {
+	known, err := s.tokens.AgentTokens(ctx, auth.AgentStatic)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range known {
+		if t.CreatedBy == name {
+			if err := s.tokens.RevokeAgent(ctx, t.ID); err != nil {
+				return "", err
+			}
+		}
+	}
+	token, _, err := s.tokens.CreateStatic(ctx, auth.NewAgentToken{CreatedBy: name})
+	return token, err
+}

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"net/netip"
+	"time"
+
+	"kici/internal/server/dispatch"
+	"kici/internal/server/engine"
+	"kici/internal/server/hub"
+	"kici/internal/server/inbox"
+)
+
+// Settings are what a server can be told. DefaultSettings is a server without configuration.
+type Settings struct {
+	DataDir     string
+	DatabaseURL string // "" is the SQLite file in the data folder
+	Durable     bool   // SQLite waits for the disk at every commit
+	Host        string
+	Port        int // 0 takes any free one
+	BasePath    string
+	NodeID      string // "" keeps the one in the data folder
+
+	MasterKey      string // text of the master key; "" keeps the one in the data folder
+	MasterKeyOld   string
+	BootstrapToken string
+	TrustedProxies []netip.Prefix
+
+	Workers int // deliveries worked on at a time
+
+	MaxLogBytes int64 // of one step
+	AckTimeout  time.Duration
+	Engine      engine.Settings
+	Hub         hub.Settings
+	Inbox       inbox.Options
+}
+
+// DefaultSettings are those of a server without configuration, but for its data folder.
+func DefaultSettings() Settings {
+	return Settings{
+		Host:        "127.0.0.1",
+		Port:        4000,
+		Workers:     5,
+		MaxLogBytes: 2 << 30,
+		AckTimeout:  10 * time.Second,
+		Engine:      engine.DefaultSettings(),
+		Hub:         hub.DefaultSettings(),
+	}
+}
+
+// dispatching are the dispatcher's part of the settings.
+func (s Settings) dispatching(nodeID string) dispatch.Settings {
+	return dispatch.Settings{NodeID: nodeID, AckTimeout: s.AckTimeout, MaxLogBytes: s.MaxLogBytes}
+}
