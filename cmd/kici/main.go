@@ -1,0 +1,15 @@
+// Command kici is the orchestrator, the agent, the author's tools and the administration in one binary.
+package main
+
+import (
+	"context"
+	"os"
+
+	"kici/internal/cli"
+)
+
+func main() {
+	os.Exit(cli.Run(context.Background(), os.Args, cli.Process{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
+	}))
+}

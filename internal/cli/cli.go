@@ -1,0 +1,122 @@
+// Package cli is the command line: verbs, what they print, and their exit codes.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitFailure = 1 // the thing did not work, or did not end well
+	exitUsage   = 2 // the command was not understood, or its input is invalid
+)
+
+// Process is what a command has of the process that runs it.
+type Process struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Environ        []string
+}
+
+// exitError ends a command with a code. A nil cause prints nothing: the command has said what there is to say.
+type exitError struct {
+	code  int
+	cause error
+}
+
+func (e *exitError) Error() string {
+	if e.cause == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.cause.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.cause }
+
+// usage marks an error as one of how the command was called.
+func usage(format string, args ...any) error {
+	return &exitError{code: exitUsage, cause: fmt.Errorf(format, args...)}
+}
+
+// Run executes a command line, args[0] being the program's name, and gives the exit code. A program called kici-admin is
+// kici admin.
+func Run(ctx context.Context, args []string, p Process) int {
+	rest := args[1:]
+	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kici-admin" {
+		rest = append([]string{"admin"}, rest...)
+	}
+	root := newRoot(p)
+	root.SetArgs(rest)
+	return p.conclude(root.ExecuteContext(ctx), len(rest) > 0 && rest[0] == "admin")
+}
+
+// conclude prints the error and gives its exit code. Administration has only one code for all errors, as its scripts
+// have always known it.
+func (p Process) conclude(err error, admin bool) int {
+	if err == nil {
+		return 0
+	}
+	exit, ok := errors.AsType[*exitError](err)
+	if !ok {
+		exit = &exitError{code: exitFailure, cause: err}
+	}
+	if exit.cause != nil {
+		fmt.Fprintf(p.Stderr, "Error: %v\n", exit.cause)
+	}
+	if admin && exit.code == exitUsage {
+		return exitFailure
+	}
+	return exit.code
+}
+
+func newRoot(p Process) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kici",
+		Short:         "Self-hosted CI/CD: workflows in TypeScript, one binary",
+		Long:          "kici takes webhooks in, finds the compiled workflow of the repository, plans its jobs and runs them on agents.",
+		Example:       "  kici demo\n  kici up\n  kici compile",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{code: exitUsage, cause: err} })
+	root.AddCommand(p.commands()...)
+	strict(root)
+	return root
+}
+
+// strict turns refused arguments of every command into usage errors.
+func strict(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return &exitError{code: exitUsage, cause: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+}
+
+// commands lists the verbs in the order of help.
+func (p Process) commands() []*cobra.Command {
+	return append(p.daemons(),
+		p.compileCommand(),
+		p.initCommand(),
+		p.versionCommand(),
+		p.runnerCommand(),
+	)
+}
