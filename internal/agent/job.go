@@ -171,7 +171,7 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 		return j.failure(err)
 	}
 	if limit := j.conf.timeout(); limit > 0 {
-		guard := time.AfterFunc(limit+guardMargin, func() { j.end(&timeoutError{limit}) })
+		guard := time.AfterFunc(limit+j.a.guardMargin, func() { j.end(&timeoutError{limit}) })
 		defer guard.Stop()
 	}
 	box, err := j.a.boxFor(ws.Dir(), j.d.RepoURL)

@@ -2,8 +2,11 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -14,7 +17,8 @@ import (
 	"kici/internal/agent/runner"
 )
 
-// TestMain makes the test binary its own step runner: called with __scene it plays a scene instead of running tests.
+// TestMain makes the test binary its own step runner: called with __scene it plays a scene instead of running tests,
+// with __runner it is the real one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "__scene" {
 		name, arg, _ := strings.Cut(os.Args[2], ":")
@@ -23,7 +27,28 @@ func TestMain(m *testing.M) {
 		scenes[name](s)
 		os.Exit(0)
 	}
+	if len(os.Args) > 1 && os.Args[1] == "__runner" {
+		os.Exit(runner.Main(context.Background(), os.Stdin, os.Stdout, os.Stderr))
+	}
+	if len(os.Args) > 2 && os.Args[1] == "__agent" {
+		os.Exit(agentProcess(os.Args[2]))
+	}
 	os.Exit(m.Run())
+}
+
+// agentProcess is an agent as a program, with its exit code.
+func agentProcess(scene string) int {
+	cfg, err := ConfigFromEnv(os.Environ())
+	if err != nil {
+		return 1
+	}
+	cfg.TempDir, cfg.CacheDir = os.Getenv("TMPDIR"), os.Getenv("TMPDIR")+"/cache"
+	cfg.RunnerCommand = []string{os.Args[0], "__scene", scene}
+	var exit *ExitError
+	if err := Run(context.Background(), cfg, slog.New(slog.NewTextHandler(os.Stderr, nil))); errors.As(err, &exit) {
+		return exit.Code
+	}
+	return 0
 }
 
 // stage is the runner's side of the conversation with the agent.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/coder/websocket"
 
-	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 )
 
@@ -29,12 +28,12 @@ var allFeatures = []string{wire.FeatureFrameAck, wire.FeatureStartFence, wire.Fe
 
 // fakeServer accepts agents on a real socket; the test plays the server's part.
 type fakeServer struct {
-	t     *testing.T
+	t     testing.TB
 	url   string
 	conns chan *peer
 }
 
-func newFakeServer(t *testing.T) *fakeServer {
+func newFakeServer(t testing.TB) *fakeServer {
 	s := &fakeServer{t: t, conns: make(chan *peer, 16)}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(w, r, nil)
@@ -67,7 +66,7 @@ func (s *fakeServer) accept() *peer {
 
 // peer is one connection as the server sees it. Every frame is decoded strictly.
 type peer struct {
-	t    *testing.T
+	t    testing.TB
 	conn *websocket.Conn
 
 	mu      sync.Mutex
@@ -206,7 +205,7 @@ func (p *peer) cut() {
 // testAgent is an agent that runs until the test ends.
 type testAgent struct {
 	*Agent
-	t    *testing.T
+	t    testing.TB
 	stop context.CancelFunc
 	done chan error
 	log  *lockedBuffer
@@ -230,7 +229,7 @@ func (l *lockedBuffer) String() string {
 }
 
 // startAgent starts an agent whose runner plays the named scene; see runner_test.go.
-func startAgent(t *testing.T, url, scene string, change ...func(*Config)) *testAgent {
+func startAgent(t testing.TB, url, scene string, change ...func(*Config)) *testAgent {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := Config{
@@ -255,6 +254,7 @@ func startAgent(t *testing.T, url, scene string, change ...func(*Config)) *testA
 	ctx, cancel := context.WithCancel(context.Background())
 	ta := &testAgent{Agent: a, t: t, stop: cancel, done: make(chan error, 1), log: out}
 	a.pause = func(int, float64) time.Duration { return time.Millisecond }
+	a.guardMargin = time.Millisecond
 	force := make(chan struct{})
 	go func() { ta.done <- a.serveUntil(ctx, force) }()
 	t.Cleanup(func() {
@@ -330,8 +330,4 @@ func lines(p *peer, step int) (list []string) {
 		}
 	}
 	return list
-}
-
-func isState(s ci.JobStatus) func(wire.JobStatus) bool {
-	return func(m wire.JobStatus) bool { return m.State == s }
 }
