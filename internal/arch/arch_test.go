@@ -39,13 +39,13 @@ var rooms = []string{
 	// The author's side.
 	"internal/author/sdk", "internal/author/bundle", "internal/author/compile",
 	// The other side of the wire.
-	"internal/agent/workspace", "internal/agent/sandbox", "internal/agent/runner", "internal/agent",
+	"internal/agent/sandbox", "internal/agent/workspace", "internal/agent/runner", "internal/agent",
 	// Outside.
-	"internal/client", "internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli", "cmd/kici",
+	"internal/client", "internal/proc", "internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli", "cmd/kici",
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"internal/vectors", "internal/testenv", "internal/server/store/storetest", "internal/arch"}
+var forTests = []string{"internal/vectors", "internal/testenv", "internal/server/store/storetest", "internal/server/servertest", "internal/arch"}
 
 // bans are imports that the order alone would allow.
 var bans = []struct{ from, to, why string }{
@@ -54,7 +54,7 @@ var bans = []struct{ from, to, why string }{
 	{"internal/author", "internal/server", "authors need no server"},
 	{"internal/client", "internal/server", "administration meets the server over HTTP only"},
 	{"internal/decide", "database/sql", "a decision is a function of values"},
-	{"internal/decide", "net", "a decision is a function of values"},
+	{"internal/decide", "net/http", "a decision is a function of values"},
 	{"internal/decide", "os", "a decision is a function of values"},
 	{"internal/core", "database/sql", "words do no I/O"},
 	{"internal/core", "net/http", "words do no I/O"},
