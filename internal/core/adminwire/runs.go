@@ -210,3 +210,18 @@ type LogPage struct {
 	Lines      []Untrusted `json:"lines"`
 	NextCursor *string     `json:"nextCursor"`
 }
+
+// OneRun is the answer about one run.
+type OneRun struct {
+	Run RunDetail `json:"run"`
+}
+
+// JobList is the jobs of a run in their order.
+type JobList struct {
+	Jobs []Job `json:"jobs"`
+}
+
+// QueueList is the jobs of the queue, oldest first.
+type QueueList struct {
+	Entries []QueueEntry `json:"entries"`
+}

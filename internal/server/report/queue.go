@@ -21,10 +21,12 @@ const maxNearest = 5
 
 // QueueFilter narrows the queue's listing. Zero fields do not.
 type QueueFilter struct {
-	Statuses []string
-	Workflow string
-	JobName  string
-	Limit    int
+	ID         string
+	Statuses   []string
+	Workflow   string
+	JobName    string
+	RoutingKey string // of a scoped token
+	Limit      int
 }
 
 // Queue lists queue rows, oldest first, each with the reason why it stands where it does and, for pending ones, the
@@ -32,7 +34,8 @@ type QueueFilter struct {
 func Queue(ctx context.Context, q store.Querier, f QueueFilter) ([]adminwire.QueueEntry, error) {
 	var args []any
 	var conditions []string
-	for _, c := range []struct{ column, value string }{{"r.workflow_name", f.Workflow}, {"j.job_name", f.JobName}} {
+	for _, c := range []struct{ column, value string }{{"q.id", f.ID}, {"r.workflow_name", f.Workflow}, {"j.job_name", f.JobName},
+		{"r.routing_key", f.RoutingKey}} {
 		if c.value != "" {
 			args = append(args, c.value)
 			conditions = append(conditions, fmt.Sprintf("%s = $%d", c.column, len(args)))
@@ -125,8 +128,10 @@ func scanWaiting(s interface{ Scan(...any) error }) (waiting, error) {
 
 // fleetView is the connected agents and what fills them.
 type fleetView struct {
-	agents  []fleet.Agent
+	known   []fleet.Agent
+	agents  []fleet.Agent                    // the connected ones
 	running map[string][]string              // agent → jobs it holds
+	slots   map[string]int                   // agent → jobs it may hold
 	judged  map[string][]adminwire.Candidate // by canonical selector, since many jobs ask for the same
 }
 
@@ -135,8 +140,9 @@ func newFleetView(ctx context.Context, q store.Querier) (fleetView, error) {
 	if err != nil {
 		return fleetView{}, err
 	}
-	v := fleetView{running: map[string][]string{}, judged: map[string][]adminwire.Candidate{}}
+	v := fleetView{known: agents, running: map[string][]string{}, slots: map[string]int{}, judged: map[string][]adminwire.Candidate{}}
 	for _, a := range agents {
+		v.slots[a.ID] = max(a.MaxConcurrency, 1)
 		if a.Connected() {
 			v.agents = append(v.agents, a)
 		}
@@ -189,7 +195,7 @@ func (v fleetView) pending(w waiting) (ci.Reason, []adminwire.Candidate) {
 	for _, c := range candidates {
 		if c.Fits {
 			fitting++
-			if len(c.Running) > 0 {
+			if len(c.Running) >= v.slots[c.AgentID] {
 				busy++
 			}
 		}
@@ -206,9 +212,17 @@ func (v fleetView) pending(w waiting) (ci.Reason, []adminwire.Candidate) {
 		return ci.NewReason(ci.ReasonNoAgent, fmt.Sprintf("no connected agent fits; the nearest, %s, %s%s", candidates[0].AgentID,
 			strings.Join(candidates[0].Missing, "; "), again), line), candidates
 	case busy == fitting:
-		return ci.NewReason(ci.ReasonQueued, fmt.Sprintf("%s that fit are busy; %s in line before it%s", plural(fitting, "agent"), plural(w.ahead, "job"), again), line), candidates
+		return ci.NewReason(ci.ReasonQueued, fmt.Sprintf("%s; %s in line before it%s", allBusy(candidates, fitting), plural(w.ahead, "job"), again), line), candidates
 	}
 	return ci.NewReason(ci.ReasonQueued, "an agent that fits is free; it is offered now"+again, line), candidates
+}
+
+// allBusy names the agent when only one fits, since its job is then what is waited for.
+func allBusy(candidates []adminwire.Candidate, fitting int) string {
+	if fitting == 1 {
+		return fmt.Sprintf("the only agent that fits, %s, is busy with %s", candidates[0].AgentID, strings.Join(candidates[0].Running, ", "))
+	}
+	return fmt.Sprintf("all %d agents that fit are busy", fitting)
 }
 
 func plural(n int, what string) string {

@@ -76,7 +76,7 @@ func TestExplainSaysWhatEveryJobWaitsFor(t *testing.T) {
 		want := map[string]string{
 			"build": "awaiting_ack: sent to agent a-1, which has until 00:00:10Z to answer",
 			"test":  "needs: waits for build (pending)",
-			"other": "queued: 1 agent that fit are busy; 0 jobs in line before it",
+			"other": "queued: the only agent that fits, a-1, is busy with id-build; 0 jobs in line before it",
 			"gpu":   "no_agent: no connected agent fits; the nearest, a-1, lacks label gpu",
 		}
 		for name, sentence := range want {

@@ -11,6 +11,7 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
+	"kici/internal/server/logs"
 	"kici/internal/server/store"
 )
 
@@ -24,6 +25,7 @@ type RunFilter struct {
 	Repo       string
 	Since      int64  // created strictly later
 	RoutingKey string // of a scoped token
+	DeliveryID string // the delivery that the runs come of
 	Limit      int
 	Offset     int
 }
@@ -52,6 +54,9 @@ func (f RunFilter) where() (string, []any) {
 	}
 	if f.RoutingKey != "" {
 		add("routing_key = ?", f.RoutingKey)
+	}
+	if f.DeliveryID != "" {
+		add("delivery_id = ?", f.DeliveryID)
 	}
 	if f.Since != 0 {
 		add("created_at > ?", f.Since)
@@ -260,14 +265,32 @@ func scanStep(s interface{ Scan(...any) error }) (jobID string, step adminwire.S
 	return jobID, step, err
 }
 
-// StepLog finds where a step's log lies, and the routing key of its run. A step that never logged has its place too.
-func StepLog(ctx context.Context, q store.Querier, runID, jobID string, step int) (jobName string, terminal bool, routingKey string, err error) {
-	var completed sql.NullInt64
-	err = q.QueryRowContext(ctx, selectLogPlace, runID, jobID).Scan(&jobName, &completed, &routingKey)
+// LogPlace is where a step's log lies.
+type LogPlace struct {
+	Path       string
+	Ended      bool   // nothing more comes
+	RoutingKey string // of the run
+}
+
+// StepLog finds a step's log; step −1 is the job's own. A step that never logged has its place too. ErrNotFound says that
+// the run has no such job.
+func StepLog(ctx context.Context, q store.Querier, runID, jobID string, step int) (LogPlace, error) {
+	var p LogPlace
+	var jobName string
+	var jobEnd sql.NullInt64
+	var path, status sql.NullString
+	err := q.QueryRowContext(ctx, selectLogPlace, runID, jobID, step).Scan(&jobName, &jobEnd, &p.RoutingKey, &path, &status)
 	if errors.Is(err, sql.ErrNoRows) {
-		return "", false, "", ErrNotFound
+		return p, ErrNotFound
 	}
-	return jobName, completed.Valid, routingKey, err
+	if err != nil {
+		return p, fmt.Errorf("find log of step %d of job %s: %w", step, jobID, err)
+	}
+	p.Ended = jobEnd.Valid || ci.StepStatus(status.String).Terminal() && status.Valid
+	if p.Path = path.String; p.Path == "" {
+		p.Path = logs.Path(runID, jobName, step)
+	}
+	return p, nil
 }
 
 const (
@@ -291,6 +314,7 @@ WHERE n.run_id = $1 ORDER BY n.position, u.position`
 error_message, log_bytes, secrets_accessed, check_outcome, drift_summary, drift, concurrency_kind, group_id
 FROM execution_steps WHERE run_id = $1 ORDER BY job_id, step_index`
 
-	selectLogPlace = `SELECT j.job_name, j.completed_at, r.routing_key FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id
-WHERE j.run_id = $1 AND j.job_id = $2`
+	selectLogPlace = `SELECT j.job_name, j.completed_at, r.routing_key, s.log_path, s.status
+FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id
+LEFT JOIN execution_steps s ON s.job_id = j.job_id AND s.step_index = $3 WHERE j.run_id = $1 AND j.job_id = $2`
 )

@@ -1,0 +1,195 @@
+// Package adminapi is the HTTP API by which people and programs administer a server, with the public routes that say how
+// the server is. It decides nothing: it authenticates, checks input, calls the room that owns the matter and answers.
+package adminapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"kici/internal/kit/service"
+	"kici/internal/server/auth"
+	"kici/internal/server/engine"
+	"kici/internal/server/forge"
+	"kici/internal/server/secrets"
+	"kici/internal/server/store"
+)
+
+// Engine ends runs.
+type Engine interface {
+	Cancel(ctx context.Context, runID, by, why string, force bool) (engine.CancelResult, error)
+}
+
+// Trigger starts what a push of a ref would start.
+type Trigger interface {
+	Trigger(ctx context.Context, sourceID, repo, ref, actor string) (deliveryID, sha string, err error)
+}
+
+// Sources is the table of sources.
+type Sources interface {
+	Create(ctx context.Context, orgID string, settings forge.Settings) (forge.Source, error)
+	Update(ctx context.Context, id string, change func(*forge.Settings) error) (forge.Source, error)
+	Get(ctx context.Context, id string) (forge.Source, error)
+	List(ctx context.Context, orgID string, deleted bool) ([]forge.Source, error)
+	Verification(src forge.Source) (forge.Verification, error)
+	SetEnabled(ctx context.Context, id string, enabled bool) error
+	Delete(ctx context.Context, id string) error
+	DeleteHard(ctx context.Context, id string) error
+}
+
+// Secrets stores secrets. It has no way to read one.
+type Secrets interface {
+	Set(ctx context.Context, by secrets.Actor, org, scope, key, value string) error
+	Delete(ctx context.Context, by secrets.Actor, org, scope, key string) error
+	CreateScope(ctx context.Context, by secrets.Actor, org, scope string) error
+	RenameScope(ctx context.Context, by secrets.Actor, org, from, to string) error
+	DeleteScope(ctx context.Context, by secrets.Actor, org, scope string) error
+	Scopes(ctx context.Context, org string) ([]string, error)
+	Keys(ctx context.Context, org, scope string) ([]string, error)
+	Audit(ctx context.Context, f secrets.AuditFilter) ([]secrets.AuditEntry, error)
+}
+
+// Logs reads the logs of steps.
+type Logs interface {
+	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
+	Read(ctx context.Context, path string, cursor int64, limit int) (data []byte, next int64, complete bool, err error)
+	Wait(ctx context.Context, path string, cursor int64) (more bool, err error)
+}
+
+// Kicker closes the connections of an agent token and tells how many there were.
+type Kicker interface {
+	KickToken(ctx context.Context, tokenID string) int
+}
+
+// Build says what is running.
+type Build struct {
+	Version  string
+	Commit   string
+	Date     string
+	SDK      string
+	Protocol int // newest version of the agents' protocol
+}
+
+// Deps are what an API works with. A nil Logs, Trigger, Kicker or Secrets makes its routes answer 503.
+type Deps struct {
+	DB      *store.DB
+	Tokens  *auth.Tokens
+	Engine  Engine
+	Trigger Trigger
+	Sources Sources
+	Secrets Secrets
+	Logs    Logs
+	Kicker  Kicker
+	Metrics http.Handler // of /metrics; nil does not serve it
+	Clock   service.Clock
+	Log     *slog.Logger
+	Build   Build
+}
+
+// API serves the routes.
+type API struct {
+	Deps
+	started time.Time
+	booted  atomic.Bool
+	handler http.Handler
+}
+
+// New makes an API. It is not ready until Booted is called.
+func New(d Deps) *API {
+	a := &API{Deps: d, started: d.Clock()}
+	a.handler = a.observed(bounded(a.mux()))
+	return a
+}
+
+// Booted says that the server has started for good; /ready then follows the database.
+func (a *API) Booted() { a.booted.Store(true) }
+
+// ServeHTTP serves a path below the server's base path. A log page that is waited for may take 30 s to answer.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
+
+// handler answers a request whose caller may make it. What it returns is either the answer or why there is none.
+type handler func(r *http.Request) (answer, error)
+
+// route is one route that needs a token.
+type route struct {
+	pattern    string // as http.ServeMux takes it
+	permission auth.Permission
+	unscoped   bool // tokens that are bound to one routing key are refused
+	do         handler
+}
+
+const base = "/api/v1/admin"
+
+// routes is every route that needs a token. It is a table so that a test can go through all of them.
+func (a *API) routes() []route {
+	return []route{
+		{"POST " + base + "/tokens", auth.TokenManage, true, a.createToken},
+		{"GET " + base + "/tokens", auth.TokenManage, true, a.listTokens},
+		{"DELETE " + base + "/tokens/{id}", auth.TokenManage, true, a.revokeToken},
+		{"POST /api/v1/agent-tokens", auth.TokenManage, true, a.createAgentToken},
+		{"GET /api/v1/agent-tokens", auth.TokenManage, true, a.listAgentTokens},
+		{"DELETE /api/v1/agent-tokens/{id}", auth.TokenManage, true, a.revokeAgentToken},
+
+		{"GET " + base + "/secrets/scopes", auth.SecretRead, true, a.listScopes},
+		{"GET " + base + "/secrets/keys", auth.SecretRead, true, a.listKeys},
+		{"POST " + base + "/secrets/scopes", auth.SecretWrite, true, a.createScope},
+		{"PUT " + base + "/secrets/scopes/rename", auth.SecretWrite, true, a.renameScope},
+		{"DELETE " + base + "/secrets/scopes/{org}/{scope}", auth.SecretDelete, true, a.deleteScope},
+		{"PUT " + base + "/secrets/{org}/{scope}/{key}", auth.SecretWrite, true, a.setSecret},
+		{"DELETE " + base + "/secrets/{org}/{scope}/{key}", auth.SecretDelete, true, a.deleteSecret},
+		{"GET " + base + "/audit", auth.AuditRead, false, a.listAudit},
+		{"GET " + base + "/access-log", auth.AccessLogRead, true, a.listAccess},
+
+		{"POST " + base + "/generic-sources", auth.ContextCreate, true, a.createSource},
+		{"GET " + base + "/generic-sources", auth.ContextRead, true, a.listSources},
+		{"GET " + base + "/generic-sources/{id}", auth.ContextRead, true, a.showSource},
+		{"PATCH " + base + "/generic-sources/{id}", auth.ContextUpdate, true, a.changeSource},
+		{"DELETE " + base + "/generic-sources/{id}", auth.ContextDelete, true, a.deleteSource},
+		{"POST " + base + "/generic-sources/{id}/enable", auth.ContextUpdate, true, a.enableSource},
+		{"POST " + base + "/generic-sources/{id}/disable", auth.ContextUpdate, true, a.disableSource},
+		{"POST " + base + "/generic-sources/{id}/trigger", auth.ContextCreate, true, a.trigger},
+
+		{"GET " + base + "/runs", auth.RunRead, false, a.listRuns},
+		{"GET " + base + "/runs/{run}", auth.RunRead, false, a.showRun},
+		{"GET " + base + "/runs/{run}/jobs", auth.RunRead, false, a.listJobs},
+		{"GET " + base + "/runs/{run}/structured", auth.RunRead, false, a.showResult},
+		{"GET " + base + "/runs/{run}/explain", auth.RunRead, false, a.explainRun},
+		{"POST " + base + "/runs/{run}/cancel", auth.RunCancel, false, a.cancelRun},
+		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs", auth.RunRead, false, a.readLog},
+
+		{"GET " + base + "/queue", auth.RunRead, false, a.listQueue},
+		{"GET " + base + "/queue/{id}", auth.RunRead, false, a.showQueued},
+		{"GET " + base + "/hosts", auth.RunRead, true, a.listHosts},
+		{"GET " + base + "/event-log", auth.EventLogRead, false, a.listDeliveries},
+		{"GET " + base + "/event-log/{delivery}", auth.EventLogRead, false, a.showDelivery},
+	}
+}
+
+func (a *API) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, r := range a.routes() {
+		gate := a.Tokens.Require
+		if r.unscoped {
+			gate = a.Tokens.RequireUnscoped
+		}
+		mux.Handle(r.pattern, gate(r.permission, a.answering(r.do)))
+	}
+	// What does not exist below the protected prefixes is nobody's business without a token either. Every role may read
+	// runs, so this asks for a valid token and no more.
+	for _, prefix := range []string{base, base + "/", "/api/v1/agent-tokens", "/api/v1/agent-tokens/", "/admin", "/admin/"} {
+		mux.Handle(prefix, a.Tokens.Require(auth.RunRead, a.answering(notFound)))
+	}
+	for pattern, do := range map[string]handler{"GET /health": a.health, "GET /ready": a.ready, "GET /api/v1/capabilities": a.capabilities, "/": notFound} {
+		mux.Handle(pattern, a.answering(do))
+	}
+	if a.Metrics != nil {
+		mux.Handle("GET /metrics", a.Metrics)
+	}
+	return mux
+}
+
+func notFound(*http.Request) (answer, error) {
+	return answer{}, refuse(http.StatusNotFound, "Not found")
+}

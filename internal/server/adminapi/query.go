@@ -1,0 +1,66 @@
+package adminapi
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// limitOf is the page size that a caller asks for: the default when it asks for none or nonsense, the maximum when it
+// asks for more.
+func limitOf(r *http.Request, normal, most int) int {
+	n, err := strconv.Atoi(r.URL.Query().Get("limit"))
+	if err != nil || n <= 0 {
+		return normal
+	}
+	return min(n, most)
+}
+
+func offsetOf(r *http.Request) int {
+	n, err := strconv.Atoi(r.URL.Query().Get("offset"))
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+// list is a parameter of comma-separated values, trimmed and each once.
+func list(r *http.Request, name string) []string {
+	var out []string
+	for part := range strings.SplitSeq(r.URL.Query().Get(name), ",") {
+		if part = strings.TrimSpace(part); part != "" && !slices.Contains(out, part) {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// moment is a time parameter as epoch milliseconds, 0 when it is absent.
+func moment(r *http.Request, name string) (int64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0, refuse(http.StatusBadRequest, "Invalid "+name+" timestamp")
+	}
+	return t.UnixMilli(), nil
+}
+
+// required is a parameter that must be given.
+func required(r *http.Request, names ...string) error {
+	for _, name := range names {
+		if r.URL.Query().Get(name) == "" {
+			return refuse(http.StatusBadRequest, strings.Join(names, " and ")+" required")
+		}
+	}
+	return nil
+}
+
+func truthy(r *http.Request, name string) bool {
+	v := r.URL.Query().Get(name)
+	return v == "true" || v == "1"
+}

@@ -1,0 +1,101 @@
+package adminapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
+	"kici/internal/server/report"
+)
+
+var queueStatuses = []string{string(ci.QueuePending), string(ci.QueueDispatched), string(ci.QueueRecovering),
+	string(ci.QueueCompleted), string(ci.QueueFailed), string(ci.QueueExpired)}
+
+// listQueue shows the jobs on their way to an agent, oldest first. Without ?status= it leaves out what is history.
+func (a *API) listQueue(r *http.Request) (answer, error) {
+	q := r.URL.Query()
+	f := report.QueueFilter{Statuses: list(r, "status"), Workflow: q.Get("workflowName"), JobName: q.Get("jobName"),
+		RoutingKey: caller(r).RoutingKey, Limit: limitOf(r, 100, 1000)}
+	if len(f.Statuses) == 0 {
+		f.Statuses = queueStatuses[:3]
+	}
+	for _, s := range f.Statuses {
+		if !slices.Contains(queueStatuses, s) {
+			return answer{}, refuse(http.StatusBadRequest, fmt.Sprintf("Invalid status %q. Allowed: %s", s, strings.Join(queueStatuses, ", ")))
+		}
+	}
+	entries, err := report.Queue(r.Context(), a.DB.Read(), f)
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(adminwire.QueueList{Entries: entries})
+}
+
+func (a *API) showQueued(r *http.Request) (answer, error) {
+	id := r.PathValue("id")
+	entries, err := report.Queue(r.Context(), a.DB.Read(), report.QueueFilter{ID: id, Limit: 1})
+	if err != nil {
+		return answer{}, err
+	}
+	if len(entries) == 0 {
+		return answer{}, gone("Queue entry not found")
+	}
+	if err := allow(r, entries[0].RoutingKey); err != nil {
+		return answer{}, err
+	}
+	return ok(entries[0])
+}
+
+func (a *API) listHosts(r *http.Request) (answer, error) {
+	hosts, err := report.Hosts(r.Context(), a.DB.Read())
+	if err != nil {
+		return answer{}, err
+	}
+	a.note(r, "fleet.read", "fleet", "")
+	return ok(adminwire.HostList{Hosts: hosts})
+}
+
+func (a *API) listDeliveries(r *http.Request) (answer, error) {
+	q := r.URL.Query()
+	f := report.DeliveryFilter{OrgID: q.Get("orgId"), RoutingKey: q.Get("routingKey"), Event: q.Get("event"), Action: q.Get("action"),
+		Status: q.Get("status"), DeliveryID: q.Get("deliveryId"), Limit: limitOf(r, 50, 200), Offset: offsetOf(r)}
+	if id := caller(r); id.Scoped() {
+		f.RoutingKey = id.RoutingKey
+	}
+	var err error
+	if f.From, err = moment(r, "from"); err != nil {
+		return answer{}, err
+	}
+	if f.To, err = moment(r, "to"); err != nil {
+		return answer{}, err
+	}
+	deliveries, total, err := report.Deliveries(r.Context(), a.DB.Read(), f)
+	if err != nil {
+		return answer{}, err
+	}
+	a.note(r, "event_log.list.read", "event_log", "")
+	return ok(adminwire.DeliveryList{Deliveries: deliveries, Total: total, Limit: f.Limit, Offset: f.Offset})
+}
+
+func (a *API) showDelivery(r *http.Request) (answer, error) {
+	if err := required(r, "orgId"); err != nil {
+		return answer{}, err
+	}
+	id := r.PathValue("delivery")
+	d, err := report.DeliveryOf(r.Context(), a.DB.Read(), r.URL.Query().Get("orgId"), id)
+	if errors.Is(err, report.ErrNotFound) {
+		return answer{}, gone("Delivery not found")
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	if err := allow(r, d.RoutingKey); err != nil {
+		return answer{}, err
+	}
+	a.note(r, "event_log.detail.read", "event_log", id)
+	return ok(d)
+}

@@ -1,0 +1,168 @@
+package adminapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
+	"kici/internal/server/auth"
+	"kici/internal/server/engine"
+	"kici/internal/server/report"
+)
+
+// filterStatuses are the values that ?status= takes: every state of a run or a job. Those of jobs alone match no run.
+var filterStatuses = func() []string {
+	var out []string
+	for _, s := range ci.RunStatuses {
+		out = append(out, string(s))
+	}
+	for _, s := range ci.JobStatuses {
+		if !slices.Contains(out, string(s)) {
+			out = append(out, string(s))
+		}
+	}
+	return out
+}()
+
+func (a *API) runFilter(r *http.Request) (report.RunFilter, error) {
+	q := r.URL.Query()
+	f := report.RunFilter{Statuses: list(r, "status"), Workflow: q.Get("workflowName"), Repo: q.Get("repo"), DeliveryID: q.Get("deliveryId"),
+		RoutingKey: caller(r).RoutingKey, Limit: limitOf(r, 20, 100), Offset: offsetOf(r)}
+	for _, s := range f.Statuses {
+		if !slices.Contains(filterStatuses, s) {
+			return f, refuse(http.StatusBadRequest, fmt.Sprintf("Invalid status %q. Allowed: %s", s, strings.Join(filterStatuses, ", ")))
+		}
+	}
+	var err error
+	f.Since, err = moment(r, "since")
+	return f, err
+}
+
+func (a *API) listRuns(r *http.Request) (answer, error) {
+	f, err := a.runFilter(r)
+	if err != nil {
+		return answer{}, err
+	}
+	total, err := report.CountRuns(r.Context(), a.DB.Read(), f)
+	if err != nil {
+		return answer{}, err
+	}
+	q := r.URL.Query()
+	if truthy(r, "count") {
+		return ok(map[string]any{"total": total, "since": orNull(q.Get("since")), "status": orNull(q.Get("status")),
+			"workflowName": orNull(f.Workflow), "repo": orNull(f.Repo)})
+	}
+	runs, err := report.Runs(r.Context(), a.DB.Read(), f)
+	if err != nil {
+		return answer{}, err
+	}
+	a.note(r, "runs.list.read", "run", "")
+	return ok(adminwire.RunList{Runs: runs, Total: total, Limit: f.Limit, Offset: f.Offset})
+}
+
+// theRun reads the run of the path. It refuses a run that is not there, and then one of another routing key.
+func (a *API) theRun(r *http.Request) (adminwire.RunDetail, error) {
+	id := r.PathValue("run")
+	run, key, err := report.RunOf(r.Context(), a.DB.Read(), id)
+	if errors.Is(err, report.ErrNotFound) {
+		return run, gone("Run " + id + " not found")
+	}
+	if err != nil {
+		return run, err
+	}
+	return run, allow(r, key)
+}
+
+func (a *API) showRun(r *http.Request) (answer, error) {
+	run, err := a.theRun(r)
+	if err != nil {
+		return answer{}, err
+	}
+	a.note(r, "run.detail.read", "run", run.RunID)
+	return ok(adminwire.OneRun{Run: run})
+}
+
+func (a *API) listJobs(r *http.Request) (answer, error) {
+	run, err := a.theRun(r)
+	if err != nil {
+		return answer{}, err
+	}
+	jobs, err := report.Jobs(r.Context(), a.DB.Read(), run.RunID, truthy(r, "includeSteps"))
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(adminwire.JobList{Jobs: jobs})
+}
+
+func (a *API) showResult(r *http.Request) (answer, error) {
+	run, err := a.theRun(r)
+	if err != nil {
+		return answer{}, err
+	}
+	result, err := report.Result(r.Context(), a.DB.Read(), run.RunID)
+	if err != nil {
+		return answer{}, err
+	}
+	a.note(r, "run.structured.read", "run", run.RunID)
+	return ok(result)
+}
+
+func (a *API) explainRun(r *http.Request) (answer, error) {
+	run, err := a.theRun(r)
+	if err != nil {
+		return answer{}, err
+	}
+	why, err := report.Explain(r.Context(), a.DB.Read(), run.RunID)
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(why)
+}
+
+// cancelRun notes every attempt, also the ones that come too late.
+func (a *API) cancelRun(r *http.Request) (answer, error) {
+	var in struct {
+		Force bool `json:"force"`
+	}
+	if err := read(r, &in); err != nil {
+		return answer{}, err
+	}
+	id := r.PathValue("run")
+	e := entry(r, "run.cancel", "run", id)
+	e.Meta = map[string]any{"force": in.Force}
+	result, err := a.cancel(r.Context(), r, id, in.Force)
+	if err != nil {
+		e.Outcome, e.Error = auth.OutcomeError, err.Error()
+		if refused, ok := errors.AsType[*refusal](err); ok && refused.status == http.StatusForbidden {
+			e.Outcome = auth.OutcomeDenied
+		}
+	}
+	a.Tokens.Note(r.Context(), e)
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(adminwire.CancelResult{Status: result.Status, CancelledJobs: result.Cancelled})
+}
+
+func (a *API) cancel(ctx context.Context, r *http.Request, id string, force bool) (engine.CancelResult, error) {
+	if _, key, err := report.RunOf(ctx, a.DB.Read(), id); err == nil {
+		if err := allow(r, key); err != nil {
+			return engine.CancelResult{}, err
+		}
+	} else if !errors.Is(err, report.ErrNotFound) {
+		return engine.CancelResult{}, err
+	}
+	result, err := a.Engine.Cancel(ctx, id, "api_key:"+caller(r).TokenID, "", force)
+	switch {
+	case errors.Is(err, engine.ErrRunNotFound):
+		return result, gone("Run not found")
+	case errors.Is(err, engine.ErrRunTerminal):
+		return result, &refusal{http.StatusConflict, adminwire.Error{Error: "Run already in terminal state", Status: string(result.Status)}}
+	}
+	return result, err
+}

@@ -1,0 +1,207 @@
+package adminapi
+
+import (
+	"net/http"
+
+	"kici/internal/core/adminwire"
+	"kici/internal/server/auth"
+	"kici/internal/server/secrets"
+)
+
+// vault is the store of secrets, or why there is none.
+func (a *API) vault() (Secrets, error) {
+	if a.Secrets == nil {
+		return nil, secrets.ErrNotConfigured
+	}
+	return a.Secrets, nil
+}
+
+func actor(r *http.Request) secrets.Actor {
+	id := caller(r)
+	return secrets.Actor{UserID: id.TokenID, Role: string(id.Role), RoutingKey: id.RoutingKey}
+}
+
+// place is the organisation and scope that a body names.
+type place struct {
+	OrgID    string `json:"orgId"`
+	Scope    string `json:"scope"`
+	OldScope string `json:"oldScope"`
+	NewScope string `json:"newScope"`
+}
+
+func (a *API) listScopes(r *http.Request) (answer, error) {
+	if err := required(r, "orgId"); err != nil {
+		return answer{}, err
+	}
+	vault, err := a.vault()
+	if err != nil {
+		return answer{}, err
+	}
+	scopes, err := vault.Scopes(r.Context(), r.URL.Query().Get("orgId"))
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(adminwire.Scopes{Scopes: append([]string{}, scopes...)})
+}
+
+func (a *API) listKeys(r *http.Request) (answer, error) {
+	if err := required(r, "orgId", "scope"); err != nil {
+		return answer{}, err
+	}
+	vault, err := a.vault()
+	if err != nil {
+		return answer{}, err
+	}
+	keys, err := vault.Keys(r.Context(), r.URL.Query().Get("orgId"), r.URL.Query().Get("scope"))
+	if err != nil {
+		return answer{}, err
+	}
+	a.note(r, "secret.list.read", "secret_scope", r.URL.Query().Get("scope"))
+	return ok(adminwire.Keys{Keys: append([]string{}, keys...)})
+}
+
+// changeSecret runs a change of secrets, whose audit row the store writes with it, and answers {"<done>": true}.
+func (a *API) changeSecret(done string, change func(vault Secrets) error) (answer, error) {
+	vault, err := a.vault()
+	if err != nil {
+		return answer{}, err
+	}
+	if err := change(vault); err != nil {
+		return answer{}, err
+	}
+	return ok(map[string]bool{done: true})
+}
+
+func (a *API) createScope(r *http.Request) (answer, error) {
+	var in place
+	if err := read(r, &in); err != nil {
+		return answer{}, err
+	}
+	return a.changeSecret("created", func(v Secrets) error { return v.CreateScope(r.Context(), actor(r), in.OrgID, in.Scope) })
+}
+
+func (a *API) renameScope(r *http.Request) (answer, error) {
+	var in place
+	if err := read(r, &in); err != nil {
+		return answer{}, err
+	}
+	return a.changeSecret("renamed", func(v Secrets) error {
+		return v.RenameScope(r.Context(), actor(r), in.OrgID, in.OldScope, in.NewScope)
+	})
+}
+
+func (a *API) deleteScope(r *http.Request) (answer, error) {
+	return a.changeSecret("deleted", func(v Secrets) error {
+		return v.DeleteScope(r.Context(), actor(r), r.PathValue("org"), r.PathValue("scope"))
+	})
+}
+
+func (a *API) setSecret(r *http.Request) (answer, error) {
+	var in adminwire.Secret
+	if err := read(r, &in); err != nil {
+		return answer{}, err
+	}
+	if in.Value == nil {
+		return answer{}, invalid(problem("value", "required", "value is required"))
+	}
+	return a.changeSecret("set", func(v Secrets) error {
+		return v.Set(r.Context(), actor(r), r.PathValue("org"), r.PathValue("scope"), r.PathValue("key"), *in.Value)
+	})
+}
+
+func (a *API) deleteSecret(r *http.Request) (answer, error) {
+	return a.changeSecret("deleted", func(v Secrets) error {
+		return v.Delete(r.Context(), actor(r), r.PathValue("org"), r.PathValue("scope"), r.PathValue("key"))
+	})
+}
+
+// auditEntry is a row of the audit log of secrets.
+type auditEntry struct {
+	ID         string         `json:"id"`
+	CreatedAt  adminwire.Time `json:"createdAt"`
+	Action     string         `json:"action"`
+	Context    *string        `json:"contextName"`
+	RoutingKey *string        `json:"routingKey"`
+	Keys       []string       `json:"secretKeys"`
+	Outcome    string         `json:"outcome"`
+	RunID      *string        `json:"runId"`
+	JobID      *string        `json:"jobId"`
+	UserID     *string        `json:"userId"`
+	Role       *string        `json:"role"`
+}
+
+// listAudit shows a scoped token the entries of its own routing key, whatever it asks for.
+func (a *API) listAudit(r *http.Request) (answer, error) {
+	q := r.URL.Query()
+	f := secrets.AuditFilter{Context: q.Get("contextName"), RoutingKey: q.Get("routingKey"), Action: q.Get("action"),
+		Limit: limitOf(r, 100, 1000), Offset: offsetOf(r)}
+	if id := caller(r); id.Scoped() {
+		f.RoutingKey = id.RoutingKey
+	}
+	var err error
+	if f.From, err = moment(r, "from"); err != nil {
+		return answer{}, err
+	}
+	if f.To, err = moment(r, "to"); err != nil {
+		return answer{}, err
+	}
+	vault, err := a.vault()
+	if err != nil {
+		return answer{}, err
+	}
+	rows, err := vault.Audit(r.Context(), f)
+	if err != nil {
+		return answer{}, err
+	}
+	out := make([]auditEntry, len(rows))
+	for i, e := range rows {
+		out[i] = auditEntry{ID: e.ID, CreatedAt: adminwire.At(e.At), Action: e.Action, Context: orNull(e.Context), RoutingKey: orNull(e.RoutingKey),
+			Keys: e.Keys, Outcome: e.Outcome, RunID: orNull(e.RunID), JobID: orNull(e.JobID), UserID: orNull(e.UserID), Role: orNull(e.Role)}
+	}
+	return ok(map[string]any{"entries": out})
+}
+
+// accessEntry is a row of the access log.
+type accessEntry struct {
+	ID           string         `json:"id"`
+	Timestamp    adminwire.Time `json:"timestamp"`
+	OrgID        string         `json:"orgId"`
+	ActorType    string         `json:"actorType"`
+	ActorID      string         `json:"actorId"`
+	ActorMeta    map[string]any `json:"actorMeta"`
+	Action       string         `json:"action"`
+	Source       string         `json:"source"`
+	TargetType   *string        `json:"targetType"`
+	TargetID     *string        `json:"targetId"`
+	Outcome      string         `json:"outcome"`
+	RoutingKey   *string        `json:"routingKey"`
+	RequestID    *string        `json:"requestId"`
+	ErrorMessage *string        `json:"errorMessage"`
+	Meta         map[string]any `json:"meta,omitempty"`
+}
+
+func (a *API) listAccess(r *http.Request) (answer, error) {
+	q := r.URL.Query()
+	f := auth.AccessFilter{OrgID: q.Get("orgId"), ActorType: q.Get("actorType"), ActorID: q.Get("actorId"), Action: q.Get("action"),
+		Source: q.Get("source"), Outcome: q.Get("outcome"), TargetType: q.Get("targetType"), TargetID: q.Get("targetId"),
+		Text: q.Get("q"), Limit: limitOf(r, 50, 200), Cursor: q.Get("cursor")}
+	var err error
+	if f.From, err = moment(r, "from"); err != nil {
+		return answer{}, err
+	}
+	if f.To, err = moment(r, "to"); err != nil {
+		return answer{}, err
+	}
+	rows, next, err := a.Tokens.AccessLog(r.Context(), f)
+	if err != nil {
+		return answer{}, err
+	}
+	out := make([]accessEntry, len(rows))
+	for i, e := range rows {
+		out[i] = accessEntry{ID: e.ID, Timestamp: adminwire.At(e.At), OrgID: e.OrgID, ActorType: e.ActorType, ActorID: e.ActorID, ActorMeta: e.ActorMeta,
+			Action: e.Action, Source: e.Source, TargetType: orNull(e.TargetType), TargetID: orNull(e.TargetID), Outcome: e.Outcome,
+			RoutingKey: orNull(e.RoutingKey), RequestID: orNull(e.RequestID), ErrorMessage: orNull(e.Error), Meta: e.Meta}
+	}
+	a.note(r, "access_log.list.read", "access_log", "")
+	return ok(map[string]any{"items": out, "nextCursor": orNull(next)})
+}
