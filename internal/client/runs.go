@@ -1,0 +1,108 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"kici/internal/core/adminwire"
+)
+
+const runsPath = "/api/v1/admin/runs"
+
+// RunQuery narrows the list of runs. Zero fields do not.
+type RunQuery struct {
+	Status   string // comma list
+	Workflow string
+	Repo     string
+	Since    string // RFC 3339
+	Limit    int
+	Offset   int
+}
+
+func (q RunQuery) values() url.Values {
+	v := url.Values{}
+	for name, value := range map[string]string{"status": q.Status, "workflowName": q.Workflow, "repo": q.Repo, "since": q.Since} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	for name, n := range map[string]int{"limit": q.Limit, "offset": q.Offset} {
+		if n > 0 {
+			v.Set(name, strconv.Itoa(n))
+		}
+	}
+	return v
+}
+
+// Runs lists runs, newest first.
+func (c *Client) Runs(ctx context.Context, q RunQuery) (adminwire.RunList, error) {
+	var out adminwire.RunList
+	return out, c.call(ctx, "GET", runsPath, q.values(), nil, &out)
+}
+
+// Run reads one run.
+func (c *Client) Run(ctx context.Context, id string) (adminwire.RunDetail, error) {
+	var out struct{ Run adminwire.RunDetail }
+	return out.Run, c.call(ctx, "GET", at(runsPath+"/", id), nil, nil, &out)
+}
+
+// Jobs reads the jobs of a run, with their steps.
+func (c *Client) Jobs(ctx context.Context, id string) ([]adminwire.Job, error) {
+	var out struct{ Jobs []adminwire.Job }
+	return out.Jobs, c.call(ctx, "GET", at(runsPath+"/", id, "/jobs"), url.Values{"includeSteps": {"true"}}, nil, &out)
+}
+
+// Explain says what everything in a run waits for, and why it ended.
+func (c *Client) Explain(ctx context.Context, id string) (adminwire.Explanation, error) {
+	var out adminwire.Explanation
+	return out, c.call(ctx, "GET", at(runsPath+"/", id, "/explain"), nil, nil, &out)
+}
+
+// Cancel asks for the end of a run.
+func (c *Client) Cancel(ctx context.Context, id string, force bool) (adminwire.CancelResult, error) {
+	var out adminwire.CancelResult
+	return out, c.call(ctx, "POST", at(runsPath+"/", id, "/cancel"), nil, map[string]bool{"force": force}, &out)
+}
+
+// LogQuery is a part of a step's log: from a line on, limit lines at most. With Wait the server holds the answer until
+// there is more, or the step's job has ended, or the time is up.
+type LogQuery struct {
+	From  int64
+	Limit int
+	Wait  time.Duration
+}
+
+// Logs reads a part of a step's log. NextCursor is nil when nothing follows at present.
+func (c *Client) Logs(ctx context.Context, runID, jobID string, step int, q LogQuery) (adminwire.LogPage, error) {
+	v := url.Values{"cursor": {strconv.FormatInt(q.From, 10)}}
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	if q.Wait > 0 {
+		v.Set("wait", q.Wait.String())
+	}
+	var out adminwire.LogPage
+	path := at(runsPath+"/", runID, "/jobs/", jobID, "/steps/", strconv.Itoa(step), "/logs")
+	return out, c.callWithin(ctx, requestTimeout+q.Wait, "GET", path, v, nil, &out)
+}
+
+// Queue lists the jobs of the queue. status is a comma list, "" all.
+func (c *Client) Queue(ctx context.Context, status string, limit int) ([]adminwire.QueueEntry, error) {
+	v := url.Values{}
+	if status != "" {
+		v.Set("status", status)
+	}
+	if limit > 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+	var out struct{ Entries []adminwire.QueueEntry }
+	return out.Entries, c.call(ctx, "GET", "/api/v1/admin/queue", v, nil, &out)
+}
+
+// Hosts lists the agents that ever registered.
+func (c *Client) Hosts(ctx context.Context) ([]adminwire.Host, error) {
+	var out adminwire.HostList
+	return out.Hosts, c.call(ctx, "GET", "/api/v1/admin/hosts", nil, nil, &out)
+}
