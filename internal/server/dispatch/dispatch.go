@@ -122,7 +122,7 @@ func (d *Dispatcher) Pass(ctx context.Context) error {
 func oldest(heads []queue.Head) int {
 	best := 0
 	for i, h := range heads {
-		if h.CreatedAt < heads[best].CreatedAt || h.CreatedAt == heads[best].CreatedAt && h.JobID < heads[best].JobID {
+		if h.Before(heads[best]) {
 			best = i
 		}
 	}

@@ -192,14 +192,15 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 
 func (e *Engine) enqueue(ctx context.Context, tx *store.Tx, runID, jobID string, now int64) (bool, error) {
 	var selector string
-	err := tx.QueryRowContext(ctx, "SELECT selector_id FROM execution_jobs WHERE job_id = $1", jobID).Scan(&selector)
+	var position int64
+	err := tx.QueryRowContext(ctx, "SELECT selector_id, position FROM execution_jobs WHERE job_id = $1", jobID).Scan(&selector, &position)
 	if err != nil {
 		return false, err
 	}
 	if _, err := tx.ExecContext(ctx, "UPDATE execution_jobs SET ready_at = $2 WHERE job_id = $1", jobID, now); err != nil {
 		return false, err
 	}
-	return queue.Enqueue(ctx, tx, jobID, runID, selector, now, e.expiry(now))
+	return queue.Enqueue(ctx, tx, jobID, runID, selector, now, position, e.expiry(now))
 }
 
 func (e *Engine) expiry(now int64) int64 {

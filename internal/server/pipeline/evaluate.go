@@ -210,10 +210,14 @@ func failed(w lockfile.Workflow, category, message string) plan.Plan {
 }
 
 func (e *evaluation) register(ctx context.Context, w lockfile.Workflow, trace json.RawMessage, made plan.Plan) error {
+	event, err := json.Marshal(e.facts.Event)
+	if err != nil {
+		return fmt.Errorf("encode event: %w", err)
+	}
 	r := engine.Registration{
 		RunID: e.runID(w), OrgID: e.d.OrgID, RoutingKey: e.d.RoutingKey, Provider: e.src.Provider, Repo: e.facts.Repo,
 		Ref: e.branch, SHA: e.lock.SHA, CloneURL: e.cloneURL, CheckoutRef: e.facts.CheckoutRef, DeliveryID: e.d.ID,
-		RequestID: e.d.RequestID, TriggerEvent: e.facts.Event.Display(), Decision: trace,
+		RequestID: e.d.RequestID, TriggerEvent: e.facts.Event.Display(), Event: event, Decision: trace,
 		CommitMessage: e.facts.CommitMessage, Sender: e.facts.Sender, LockFileSource: "head", Plan: made,
 	}
 	if strings.HasPrefix(e.d.ID, inbox.TriggerPrefix) {

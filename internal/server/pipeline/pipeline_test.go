@@ -39,11 +39,15 @@ func TestPushBecomesTheRunsThatItMatches(t *testing.T) {
 			CloneURL: "file://" + g.base + "/team/app", CheckoutRef: "main", DeliveryID: id, TriggerEvent: "push",
 			CommitMessage: "fix: it", Sender: "octo", LockFileSource: "head",
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(engine.Registration{}, "RunID", "RequestID", "Decision", "Plan")); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(engine.Registration{}, "RunID", "RequestID", "Decision", "Event", "Plan")); diff != "" {
 			t.Errorf("registration (-want +got):\n%s", diff)
 		}
 		if got.RequestID == "" || got.Plan.InitFailure != nil || len(got.Plan.Jobs) != 1 || got.Plan.Jobs[0].Name != "build" {
 			t.Errorf("request %q, plan %+v", got.RequestID, got.Plan)
+		}
+		var event ci.Event // what steps and expressions see
+		if err := json.Unmarshal(got.Event, &event); err != nil || event.Type != "push" || event.TargetBranch != "main" || event.SourceRepo != "team/app" {
+			t.Errorf("event %s, %v", got.Event, err)
 		}
 		var decision trigger.Decision
 		if err := json.Unmarshal(got.Decision, &decision); err != nil || !decision.Matched {

@@ -8,6 +8,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -58,9 +59,11 @@ func Selector(ctx context.Context, q store.Querier, id string) (label.Selector, 
 	return label.ParseSelector(text)
 }
 
-// Enqueue adds a pending row. createdAt is the place in the line; expiresAt 0 waits for ever. A row that exists stays.
-func Enqueue(ctx context.Context, tx *store.Tx, jobID, runID, selectorID string, createdAt, expiresAt int64) (bool, error) {
-	return store.Changed(tx.ExecContext(ctx, insertRow, jobID, runID, selectorID, createdAt, nullMillis(expiresAt)))
+// Enqueue adds a pending row. createdAt is the place in the line, and position the place among the rows of one moment:
+// the jobs of a run become ready together, and go out in the order in which their author wrote them. expiresAt 0 waits
+// for ever. A row that exists stays.
+func Enqueue(ctx context.Context, tx *store.Tx, jobID, runID, selectorID string, createdAt, position, expiresAt int64) (bool, error) {
+	return store.Changed(tx.ExecContext(ctx, insertRow, jobID, runID, selectorID, createdAt, position, nullMillis(expiresAt)))
 }
 
 // Depth counts the pending rows, up to limit, which bounds what the question costs.
@@ -75,6 +78,12 @@ type Head struct {
 	SelectorID string
 	JobID      string
 	CreatedAt  int64
+	Position   int64 // of the job in its run
+}
+
+// Before tells whether the head comes first in the line. The id only makes the answer the same everywhere.
+func (h Head) Before(other Head) bool {
+	return cmp.Or(cmp.Compare(h.CreatedAt, other.CreatedAt), cmp.Compare(h.Position, other.Position), cmp.Compare(h.JobID, other.JobID)) < 0
 }
 
 // Heads gives the oldest pending row of every selector that has one. It skips from selector to selector in the index,
@@ -88,7 +97,7 @@ func Heads(ctx context.Context, q store.Querier) ([]Head, error) {
 	var heads []Head
 	for rows.Next() {
 		var h Head
-		if err := rows.Scan(&h.SelectorID, &h.JobID, &h.CreatedAt); err != nil {
+		if err := rows.Scan(&h.SelectorID, &h.JobID, &h.CreatedAt, &h.Position); err != nil {
 			return nil, err
 		}
 		heads = append(heads, h)
@@ -99,7 +108,7 @@ func Heads(ctx context.Context, q store.Querier) ([]Head, error) {
 // HeadOf gives the oldest pending row of one selector that has not expired.
 func HeadOf(ctx context.Context, q store.Querier, selectorID string) (h Head, ok bool, err error) {
 	h.SelectorID = selectorID
-	err = q.QueryRowContext(ctx, selectHead, selectorID).Scan(&h.JobID, &h.CreatedAt)
+	err = q.QueryRowContext(ctx, selectHead, selectorID).Scan(&h.JobID, &h.CreatedAt, &h.Position)
 	if err == sql.ErrNoRows {
 		return Head{}, false, nil
 	}
@@ -173,7 +182,7 @@ func DispatchedBy(ctx context.Context, q store.Querier, nodeID string) ([]Row, e
 
 // Pending lists up to limit pending rows, oldest first.
 func Pending(ctx context.Context, q store.Querier, limit int) ([]Row, error) {
-	return list(ctx, q, selectRow+" WHERE status = 'pending' ORDER BY created_at, id LIMIT $1", limit)
+	return list(ctx, q, selectRow+" WHERE status = 'pending' ORDER BY created_at, position, id LIMIT $1", limit)
 }
 
 // WasHeldBy tells whether the job was ever given to that agent.
@@ -216,8 +225,8 @@ func nullMillis(at int64) sql.NullInt64 { return sql.NullInt64{Int64: at, Valid:
 const (
 	insertSelector = `INSERT INTO selectors (id, canonical) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`
 
-	insertRow = `INSERT INTO dispatch_queue (id, run_id, selector_id, status, created_at, expires_at)
-VALUES ($1, $2, $3, 'pending', $4, $5) ON CONFLICT (id) DO NOTHING`
+	insertRow = `INSERT INTO dispatch_queue (id, run_id, selector_id, status, created_at, position, expires_at)
+VALUES ($1, $2, $3, 'pending', $4, $5, $6) ON CONFLICT (id) DO NOTHING`
 
 	selectRow = `SELECT id, run_id, selector_id, status, created_at, expires_at, attempts, agent_id, node_id,
 claimed_at, ack_deadline, started, recovery_deadline, last_provisioning_error FROM dispatch_queue`
@@ -228,13 +237,13 @@ claimed_at, ack_deadline, started, recovery_deadline, last_provisioning_error FR
     SELECT (SELECT min(q.selector_id) FROM dispatch_queue q WHERE q.status = 'pending' AND q.selector_id > s.id)
     FROM s WHERE s.id IS NOT NULL
 )
-SELECT q.selector_id, q.id, q.created_at FROM s JOIN dispatch_queue q ON q.id = (
+SELECT q.selector_id, q.id, q.created_at, q.position FROM s JOIN dispatch_queue q ON q.id = (
     SELECT h.id FROM dispatch_queue h WHERE h.status = 'pending' AND h.selector_id = s.id
-    ORDER BY h.created_at, h.id LIMIT 1)
+    ORDER BY h.created_at, h.position, h.id LIMIT 1)
 WHERE s.id IS NOT NULL AND q.status = 'pending'`
 
-	selectHead = `SELECT id, created_at FROM dispatch_queue WHERE status = 'pending' AND selector_id = $1
-ORDER BY created_at, id LIMIT 1`
+	selectHead = `SELECT id, created_at, position FROM dispatch_queue WHERE status = 'pending' AND selector_id = $1
+ORDER BY created_at, position, id LIMIT 1`
 
 	selectHeld = `SELECT agent_id, count(*) FROM dispatch_queue WHERE status IN ('dispatched', 'recovering') GROUP BY agent_id`
 

@@ -349,6 +349,7 @@ CREATE TABLE dispatch_queue (
     status                  TEXT NOT NULL,
     reason                  TEXT,
     created_at              BIGINT NOT NULL,
+    position                BIGINT NOT NULL DEFAULT 0, -- of the job in its run: the order among rows of one moment
     expires_at              BIGINT,
     attempts                BIGINT NOT NULL DEFAULT 0, -- completed re-deliveries
     agent_id                TEXT,
@@ -371,7 +372,7 @@ CREATE TABLE dispatch_attempts (
     outcome    TEXT,                       -- a reason code
     PRIMARY KEY (job_id, attempt)
 );
-CREATE INDEX dispatch_queue_heads ON dispatch_queue (selector_id, created_at, id) WHERE status = 'pending';
+CREATE INDEX dispatch_queue_heads ON dispatch_queue (selector_id, created_at, position, id) WHERE status = 'pending';
 CREATE INDEX dispatch_queue_expiry ON dispatch_queue (expires_at) WHERE status = 'pending';
 CREATE INDEX dispatch_queue_agents ON dispatch_queue (agent_id) WHERE status IN ('dispatched', 'recovering');
 CREATE INDEX dispatch_queue_ack ON dispatch_queue (ack_deadline) WHERE status = 'dispatched';
