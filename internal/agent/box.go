@@ -25,14 +25,7 @@ func (b box) path(elem string) string { return filepath.Join(b.workDir, elem) }
 
 // boxFor gives the surroundings of a job in the workspace dir.
 func (a *Agent) boxFor(dir, repoURL string) (box, error) {
-	kind := a.cfg.ExecutionMode
-	switch {
-	case kind != "":
-	case a.cfg.ScalerManaged:
-		kind = "firecracker"
-	default:
-		kind = "bare-metal"
-	}
+	kind := a.mode()
 	if !a.sandboxed() {
 		return box{kind: kind, command: a.cfg.RunnerCommand, workDir: dir}, nil
 	}
@@ -61,9 +54,20 @@ func (a *Agent) boxFor(dir, repoURL string) (box, error) {
 	}, nil
 }
 
+// mode is what the agent runs in, as it was told, or as its starter lets suppose: scalers tell it, except microVMs.
+func (a *Agent) mode() string {
+	switch {
+	case a.cfg.ExecutionMode != "":
+		return a.cfg.ExecutionMode
+	case a.cfg.ScalerManaged:
+		return "firecracker"
+	}
+	return "bare-metal"
+}
+
 // sandboxed tells whether jobs run in bubblewrap. In a container or microVM of a scaler they are isolated already.
 func (a *Agent) sandboxed() bool {
-	return a.cfg.Sandbox && !a.cfg.ScalerManaged && (a.cfg.ExecutionMode == "" || a.cfg.ExecutionMode == "bare-metal")
+	return a.cfg.Sandbox && !a.cfg.ScalerManaged && a.mode() == "bare-metal"
 }
 
 func findBubblewrap() (string, error) {

@@ -57,7 +57,7 @@ func (a *Agent) rebootHost() {
 
 // guardMetadata closes the metadata address of a microVM, from which the agent got its token, before the first job.
 func (a *Agent) guardMetadata() {
-	if a.cfg.ExecutionMode != "firecracker" || os.Getuid() != 0 || a.guarded {
+	if a.mode() != "firecracker" || os.Getuid() != 0 || a.guarded {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)

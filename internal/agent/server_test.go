@@ -239,6 +239,7 @@ func startAgent(t testing.TB, url, scene string, change ...func(*Config)) *testA
 		CacheDir:        filepath.Join(dir, "cache"),
 		RunnerCommand:   []string{os.Args[0], "__scene", scene},
 		Environ:         os.Environ(),
+		ExecutionMode:   "bare-metal", // in a microVM the agent would close an address of this machine
 	}
 	for _, c := range change {
 		c(&cfg)
