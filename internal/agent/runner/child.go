@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"kici/internal/author/bundle"
+	"kici/internal/kit/script"
 )
 
 // Exit codes of the runner. They count only when job.complete is missing.
@@ -83,13 +84,19 @@ func Main(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer signal.Stop(signals)
 	c.out.say(map[string]string{"type": TypeReady})
 	go c.readInput(stdin)
+	vm, err := c.newVM()
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitException
+	}
+	defer vm.Close()
 	select {
 	case m := <-c.inbound:
 		if m.Type != TypeExecute {
 			return exitSuccess // the agent has no use for this runner
 		}
 		go c.abortOn(ctx, signals)
-		return c.execute(ctx, m)
+		return c.execute(ctx, vm, m)
 	case <-signals:
 		return exitFailed
 	case <-ctx.Done():
@@ -127,7 +134,7 @@ func (c *child) abortOn(ctx context.Context, signals <-chan os.Signal) {
 
 // execute runs the job. Secrets are known to the masker before anything of the workflow is looked at, since even an
 // error of the bundler could quote one.
-func (c *child) execute(ctx context.Context, m Message) int {
+func (c *child) execute(ctx context.Context, vm *script.VM, m Message) int {
 	var e Execute
 	var job Job
 	if err := errors.Join(m.Decode(&e), json.Unmarshal(e.Request, &job)); err != nil {
@@ -156,7 +163,7 @@ func (c *child) execute(ctx context.Context, m Message) int {
 	if built.NeedsNode != "" {
 		err = c.runNode(ctx, built, e.Request, job)
 	} else {
-		err = c.runEmbedded(ctx, built, e.Request, job)
+		err = c.runEmbedded(ctx, vm, built, e.Request, job)
 	}
 	return c.finish(ctx, err)
 }

@@ -15,16 +15,22 @@ import (
 // embeddedMemory bounds the heap of a workflow on the embedded host, as node bounds its own.
 const embeddedMemory = 2 << 30
 
-// runEmbedded runs the script in this process. Time limits are the steps' own: see guard for one that never yields.
-func (c *child) runEmbedded(ctx context.Context, built bundle.Result, request json.RawMessage, job Job) error {
+// newVM makes the engine, with the host's functions in it. It is made while the runner waits for its job, since that
+// time costs nobody anything.
+func (c *child) newVM() (*script.VM, error) {
 	vm, err := script.New(script.Limits{Timeout: script.Unlimited, MemoryBytes: embeddedMemory, ResultBytes: script.Unlimited})
 	if err != nil {
-		return fmt.Errorf("start embedded host: %w", err)
+		return nil, fmt.Errorf("start embedded host: %w", err)
 	}
-	defer vm.Close()
 	if err := c.offer(vm); err != nil {
-		return fmt.Errorf("start embedded host: %w", err)
+		_ = vm.Close()
+		return nil, fmt.Errorf("start embedded host: %w", err)
 	}
+	return vm, nil
+}
+
+// runEmbedded runs the script in this process. Time limits are the steps' own: see guard for one that never yields.
+func (c *child) runEmbedded(ctx context.Context, vm *script.VM, built bundle.Result, request json.RawMessage, job Job) error {
 	if err := vm.Run(ctx, "<eval>", string(built.Script)); err != nil {
 		return c.loadFailed(ctx, err)
 	}
