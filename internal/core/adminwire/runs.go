@@ -102,6 +102,7 @@ type Job struct {
 	AgentID      *string         `json:"agentId"`
 	Attempts     int             `json:"attempts"` // deliveries to an agent so far
 	CreatedAt    Time            `json:"createdAt"`
+	DispatchedAt Time            `json:"dispatchedAt"` // given to its present or last agent
 	StartedAt    Time            `json:"startedAt"`
 	CompletedAt  Time            `json:"completedAt"`
 	DurationMs   *int64          `json:"durationMs"`
@@ -112,7 +113,7 @@ type Job struct {
 	RunsOnLabels []string        `json:"runsOnLabels"`
 	Needs        []Need          `json:"needs"`
 	Outputs      json.RawMessage `json:"outputs"`
-	Steps        []Step          `json:"steps,omitempty"`
+	Steps        []Step          `json:"steps,omitzero"` // absent unless asked for
 }
 
 // Need is one job that a job waits for.

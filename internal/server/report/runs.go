@@ -177,15 +177,16 @@ func Jobs(ctx context.Context, q store.Querier, runID string, withSteps bool) ([
 func scanJob(s interface{ Scan(...any) error }) (adminwire.Job, error) {
 	j := adminwire.Job{Needs: []adminwire.Need{}}
 	var created int64
-	var started, completed *int64
+	var dispatched, started, completed *int64
 	var matrix, outputs, reason, failure sql.NullString
 	var labels string
-	err := s.Scan(&j.JobID, &j.JobName, &j.BaseJobName, &j.Status, &matrix, &j.AgentID, &j.Attempts, &created, &started, &completed,
+	err := s.Scan(&j.JobID, &j.JobName, &j.BaseJobName, &j.Status, &matrix, &j.AgentID, &j.Attempts, &created, &dispatched, &started, &completed,
 		&j.DurationMs, &j.LogBytes, &j.ErrorMessage, &reason, &failure, &labels, &outputs)
 	if err != nil {
 		return j, err
 	}
-	j.CreatedAt, j.StartedAt, j.CompletedAt = adminwire.At(created), at(started), at(completed)
+	j.CreatedAt, j.DispatchedAt = adminwire.At(created), at(dispatched)
+	j.StartedAt, j.CompletedAt = at(started), at(completed)
 	j.MatrixValues, j.Outputs = document(matrix), document(outputs)
 	if j.Reason, err = decode[ci.Reason](reason); err != nil {
 		return j, err
@@ -303,7 +304,8 @@ parent_run_id, triggered_by, trigger_event, failure_reason, context, trust_tier`
 sender, commit_message, log_bytes, workflow_timeout_ms, reason, init_failure, routing_key FROM execution_runs WHERE run_id = $1`
 
 	selectJobs = `SELECT j.job_id, j.job_name, j.base_job_name, j.status, j.matrix_values, j.agent_id,
-(SELECT count(*) FROM dispatch_attempts a WHERE a.job_id = j.job_id), j.created_at, j.started_at, j.completed_at, j.duration_ms,
+(SELECT count(*) FROM dispatch_attempts a WHERE a.job_id = j.job_id), j.created_at,
+(SELECT max(claimed_at) FROM dispatch_attempts a WHERE a.job_id = j.job_id), j.started_at, j.completed_at, j.duration_ms,
 j.log_bytes, j.error_message, j.reason, j.init_failure, j.runs_on_labels, j.outputs
 FROM execution_jobs j WHERE j.run_id = $1 ORDER BY j.position`
 
