@@ -12,12 +12,12 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"kici/internal/kit/seal"
 	"kici/internal/kit/service"
 	"kici/internal/kit/telemetry"
+	"kici/internal/server/adminapi"
 	"kici/internal/server/auth"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
@@ -57,9 +57,9 @@ type Server struct {
 	pending  service.Poke // there may be something to give to an agent
 	effects  service.Poke // there may be something to tell an agent
 	loops    *service.Group
+	api      *adminapi.API
 	http     *http.Server
 	listener net.Listener
-	ready    atomic.Bool // boot has finished; it never goes back
 }
 
 // Open opens everything that a server needs, without serving yet. A first admin token is printed to out, once.
@@ -102,6 +102,7 @@ func (s *Server) openRooms() error {
 	s.git = git.NewReader(git.Options{})
 	s.openExecution()
 	s.openIntake()
+	s.openAPI()
 	s.expose()
 	return s.openDispatch()
 }
@@ -179,7 +180,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.serve()
-	s.ready.Store(true)
+	s.api.Booted()
 	return s.node.announce(s.URL())
 }
 
@@ -203,7 +204,6 @@ const stopTime = 5 * time.Second
 // Stop ends the server: no new requests, agents told to come back, loops ended, stores closed. Jobs go on at their
 // agents, which report to the next start.
 func (s *Server) Stop() error {
-	s.ready.Store(false)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	s.hub.Stop(ctx)
