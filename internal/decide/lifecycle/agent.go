@@ -76,10 +76,8 @@ func Finished(run Run, job Job, r Report, now int64) Outcome {
 	var o Outcome
 	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowComplete, Reason: string(r.Status)})
 	c := o.end(job, r.Status, finishReason(run, r), now)
-	c.AgentID, c.Steps, c.InitFailure = r.Agent, r.Steps, r.InitFailure
-	if r.Status == ci.JobSuccess {
-		c.Outputs = r.Outputs
-	}
+	// A job that failed has the outputs of the steps before, which its dependants on failure may read.
+	c.AgentID, c.Steps, c.InitFailure, c.Outputs = r.Agent, r.Steps, r.InitFailure, r.Outputs
 	if r.Error != "" {
 		c.Error = ci.CutText(r.Error)
 	}

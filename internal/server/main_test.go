@@ -1,0 +1,9 @@
+package server_test
+
+import (
+	"testing"
+
+	"kici/internal/server/servertest"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) }
