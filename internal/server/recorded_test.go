@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
 	"kici/internal/server/logs"
 	"kici/internal/server/report"
 	"kici/internal/server/servertest"
@@ -232,4 +234,56 @@ func values(t *testing.T, documents map[string]json.RawMessage) map[string]any {
 		out[name] = v
 	}
 	return out
+}
+
+// TestRecordedAgentSurvivesTheKillOfItsServer plays an agent whose server was killed and started again in the middle of
+// a job. The recorded server then refused the agent's frames and closed its connections, again and again; ours takes
+// them, so all that the agent sent on its later connections is sent on the first of them.
+func TestRecordedAgentSurvivesTheKillOfItsServer(t *testing.T) {
+	const name, connBefore, connAfter = "orchestrator-killed-and-restarted-mid-job", 1, 3
+	servertest.Each(t, nil, func(t *testing.T, h *servertest.Home) {
+		lines := loadRecording(t, name)
+		p := newPlayer(t, h, captureRepo, commitRecorded(t, h, recording{lock: "capture", repo: captureRepo}, lines))
+		process := h.Launch(t)
+		var before, after []line
+		for _, l := range lines {
+			switch {
+			case l.Conn == connBefore && l.Dir != "ctl" || l.Conn == connBefore && l.Event == "open":
+				before = append(before, l)
+			case l.Conn == connAfter && (l.Dir != "ctl" || l.Event == "open"), l.Conn > connAfter && isJobLog(l):
+				l.Conn = connAfter
+				after = append(after, l)
+			}
+		}
+		p.play(before)
+		p.peers[connBefore].Settle() // the recorded server had applied it all, seconds before
+		process.Kill()
+		process = h.Launch(t)
+		p.play(after)
+		peer := p.peers[connAfter]
+		peer.Settle()
+		p.note(connAfter, peer.Rest()...)
+		if diff := cmp.Diff(p.wanted, p.kinds); diff != "" {
+			t.Errorf("frames of the server (- recorded, + ours):\n%s", diff)
+		}
+		// The recorded agent's end of the job was lost with one of its connections.
+		job := wire.InFlightJob{RunID: p.dispatches[0].got.RunID, JobID: p.dispatches[0].got.JobID}
+		peer.Send(wire.StepStatus{MessageID: "s", RunID: job.RunID, JobID: job.JobID, StepName: "tick", State: ci.StepSuccess, Timestamp: 1})
+		peer.Send(wire.JobStatus{MessageID: "j", RunID: job.RunID, JobID: job.JobID, State: ci.JobSuccess, Timestamp: 1})
+		h.AwaitRuns(t, 1)
+		compareJob(t, h, "success", "", 1)
+		if err := process.Terminate(); err != nil {
+			t.Errorf("the second server did not end well: %v", err)
+		}
+		want := told(t, lines)
+		for _, w := range want {
+			w.Status, w.Steps = "success", map[int]toldStep{0: {Name: "tick", Status: "success"}}
+		}
+		compareJobs(t, h, p, want, nil)
+	})
+}
+
+func isJobLog(l line) bool {
+	var m struct{ Type string }
+	return l.Dir == "a2o" && json.Unmarshal(l.Msg, &m) == nil && m.Type == "log.chunk"
 }

@@ -353,15 +353,18 @@ func TestStepsAreFrozenWithTheirJob(t *testing.T) {
 		step(0, ci.StepSuccess, `{"durationMs":4}`)
 		step(1, ci.StepRunning, "")
 		step(2, ci.StepFailed, "") // a rule that did not pass: the terminal report says skipped
-		b.report("agent-1", "r/a", ci.JobSuccess, `{"stepResults":[{"name":"s0","status":"success","durationMs":4},{"name":"s1","status":"success","durationMs":1},{"name":"s2","status":"skipped","durationMs":0}]}`)
+		b.report("agent-1", "r/a", ci.JobSuccess, `{"stepResults":[{"name":"s0","status":"success","durationMs":4},{"name":"s1","status":"success","durationMs":1},{"name":"s2","status":"skipped","durationMs":0},{"name":"s3","status":"skipped","durationMs":0}]}`)
 		step(0, ci.StepFailed, "")
-		for i, want := range []string{"success", "success", "skipped"} {
+		for i, want := range []string{"success", "success", "skipped", "skipped"} { // nothing was said of the last before
 			if status(i) != want {
 				t.Errorf("step %d is %s, want %s", i, status(i), want)
 			}
 		}
 		if got := b.text("SELECT error_message FROM execution_steps WHERE job_id = 'r/a' AND step_index = 0"); got != "" {
 			t.Errorf("a step that succeeded in the end keeps the error %q", got)
+		}
+		if got := b.text("SELECT step_name FROM execution_steps WHERE job_id = 'r/a' AND step_index = 3"); got != "s3" {
+			t.Errorf("the name of a step known from its result alone is %q", got)
 		}
 	})
 }

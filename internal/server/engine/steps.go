@@ -72,19 +72,35 @@ func upsertStep(ctx context.Context, tx *store.Tx, runID, jobName string, m wire
 	return nil
 }
 
-// closeSteps freezes the steps of a job that has ended: the terminal report's results win, and what is still open is
+// closeSteps freezes the steps of a job that has ended: the terminal report's results win, also those of steps of which
+// nothing was reported before, since an agent whose rule holds back a whole job sends nothing else. What is still open is
 // cancelled with the job.
 func closeSteps(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
-	for i, s := range c.Steps {
-		_, err := tx.ExecContext(ctx, updateStepResult, c.JobID, i, string(s.Status), s.DurationMs, nullText(ci.CutText(s.Error)), c.CompletedAt)
-		if err != nil {
-			return fmt.Errorf("store result of step %d of job %s: %w", i, c.JobID, err)
+	if len(c.Steps) > 0 {
+		if err := storeResults(ctx, tx, c); err != nil {
+			return err
 		}
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE execution_steps SET status = 'cancelled', completed_at = $2
 WHERE job_id = $1 AND status IN ('running', 'pending')`, c.JobID, c.CompletedAt)
 	if err != nil {
 		return fmt.Errorf("close steps of job %s: %w", c.JobID, err)
+	}
+	return nil
+}
+
+func storeResults(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
+	var runID, name string
+	err := tx.QueryRowContext(ctx, "SELECT run_id, job_name FROM execution_jobs WHERE job_id = $1", c.JobID).Scan(&runID, &name)
+	if err != nil {
+		return fmt.Errorf("load job %s: %w", c.JobID, err)
+	}
+	for i, s := range c.Steps {
+		_, err := tx.ExecContext(ctx, upsertStepResult, c.JobID, i, runID, ci.CutName(s.Name), string(s.Status), logs.Path(runID, name, i),
+			s.DurationMs, nullText(ci.CutText(s.Error)), c.CompletedAt)
+		if err != nil {
+			return fmt.Errorf("store result of step %d of job %s: %w", i, c.JobID, err)
+		}
 	}
 	return nil
 }
@@ -116,7 +132,11 @@ ON CONFLICT (job_id, step_index) DO UPDATE SET
     concurrency_kind = coalesce(excluded.concurrency_kind, execution_steps.concurrency_kind),
     group_id = coalesce(excluded.group_id, execution_steps.group_id)`
 
-	updateStepResult = `UPDATE execution_steps SET status = $3, duration_ms = coalesce(duration_ms, $4),
-    error_message = coalesce(error_message, $5), completed_at = coalesce(completed_at, $6)
-WHERE job_id = $1 AND step_index = $2`
+	upsertStepResult = `INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, log_path, duration_ms, error_message,
+    completed_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT (job_id, step_index) DO UPDATE SET status = excluded.status,
+    duration_ms = coalesce(execution_steps.duration_ms, excluded.duration_ms),
+    error_message = coalesce(execution_steps.error_message, excluded.error_message),
+    completed_at = coalesce(execution_steps.completed_at, excluded.completed_at)`
 )
