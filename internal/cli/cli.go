@@ -116,6 +116,7 @@ func (p Process) commands() []*cobra.Command {
 	return append(p.daemons(),
 		p.compileCommand(),
 		p.initCommand(),
+		p.adminCommand(),
 		p.versionCommand(),
 		p.runnerCommand(),
 	)

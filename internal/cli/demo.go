@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kici/internal/core/adminwire"
 	"kici/internal/demo"
 )
 
@@ -64,15 +63,3 @@ func (p Process) demoJSON(result demo.Result, err error) error {
 	}
 	return nil
 }
-
-// silent shows nothing.
-type silent struct{}
-
-// Show shows nothing.
-func (silent) Show(adminwire.RunDetail, []adminwire.Job) {}
-
-// Line shows nothing.
-func (silent) Line(string, string, string) {}
-
-// Close has nothing to leave.
-func (silent) Close() {}

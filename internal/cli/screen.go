@@ -1,44 +1,53 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 
+	"golang.org/x/term"
+
+	"kici/internal/cli/livetree"
 	"kici/internal/core/adminwire"
-	"kici/internal/demo"
 )
 
-// screen shows a run on this process's output.
-func (p Process) screen() demo.Screen { return &plainScreen{out: p.Stdout, seen: map[string]string{}} }
-
-// plainScreen writes a line for every change and every log line, for outputs that are no terminal.
-type plainScreen struct {
-	out  io.Writer
-	seen map[string]string // job or step → last state shown
+// screen shows a run while it goes on.
+type screen interface {
+	Show(run adminwire.RunDetail, jobs []adminwire.Job)
+	Line(job, step, text string)
+	Close()
 }
 
-// Show writes what has changed.
-func (s *plainScreen) Show(run adminwire.RunDetail, jobs []adminwire.Job) {
-	for _, j := range jobs {
-		s.changed(j.JobName, string(j.Status))
-		for _, step := range j.Steps {
-			s.changed(j.JobName+" › "+step.StepName, string(step.Status))
-		}
+// screen is a tree that is drawn again on a terminal, and a line for every change elsewhere.
+func (p Process) screen() screen {
+	fd, ok := terminal(p.Stdout)
+	if !ok || p.env("TERM") == "dumb" {
+		return livetree.NewPlain(p.Stdout)
 	}
-	s.changed("run "+run.WorkflowName, string(run.Status))
+	return livetree.New(p.Stdout, livetree.Options{Size: func() (int, int) { return size(fd) }, Colour: p.colour(p.Stdout)})
 }
 
-func (s *plainScreen) changed(what, state string) {
-	if s.seen[what] != state {
-		s.seen[what] = state
-		fmt.Fprintf(s.out, "  %-28s %s\n", what, state)
+// size is that of the terminal, or the usual one where it cannot be told.
+func size(fd int) (width, height int) {
+	width, height, err := term.GetSize(fd)
+	if err != nil || width < 20 || height < 4 {
+		return 80, 24
 	}
+	return width, height
 }
 
-// Line writes a log line.
-func (s *plainScreen) Line(job, step, text string) {
-	fmt.Fprintf(s.out, "  %-28s | %s\n", job+" › "+step, text)
+// colour tells whether a stream is for eyes that want colours.
+func (p Process) colour(stream io.Writer) bool {
+	_, ok := terminal(stream)
+	return ok && p.env("NO_COLOR") == "" && p.env("TERM") != "dumb"
 }
+
+// silent shows nothing.
+type silent struct{}
+
+// Show shows nothing.
+func (silent) Show(adminwire.RunDetail, []adminwire.Job) {}
+
+// Line shows nothing.
+func (silent) Line(string, string, string) {}
 
 // Close has nothing to leave.
-func (s *plainScreen) Close() {}
+func (silent) Close() {}

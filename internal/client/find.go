@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
 // Where says how to reach a server: what the caller names, else what the variables name, else the server whose data
-// folder lies on this machine.
+// folder lies on this machine. That server's token goes to no other one.
 type Where struct {
 	URL, Token string // of flags
 	DataDir    string // "" is the default one
@@ -21,19 +23,39 @@ type Where struct {
 // Connect makes the client. Its error says what is missing and how to give it.
 func Connect(w Where) (*Client, error) {
 	base, token := first(w.URL, w.Env("KICI_ADMIN_URL")), first(w.Token, w.Env("KICI_ADMIN_TOKEN"))
-	dir := first(w.DataDir, w.Env("KICI_DATA_DIR"), defaultDataDir(w.Env))
-	var err error
+	dir := w.Folder()
+	local, err := localURL(dir)
 	if base == "" {
-		if base, err = localURL(dir); err != nil {
+		if err != nil {
 			return nil, err
 		}
+		base = local
 	}
 	if token == "" {
+		if !sameServer(base, local) {
+			return nil, fmt.Errorf("no admin token for %s: set KICI_ADMIN_TOKEN", base)
+		}
 		if token, err = localToken(dir); err != nil {
 			return nil, err
 		}
 	}
 	return New(base, token)
+}
+
+// sameServer tells whether two URLs reach one server: they are equal, or both name this machine by its loopback address
+// and the same port.
+func sameServer(a, b string) bool {
+	x, errX := url.Parse(strings.TrimRight(a, "/"))
+	y, errY := url.Parse(strings.TrimRight(b, "/"))
+	if errX != nil || errY != nil || x.Scheme != y.Scheme || x.Port() != y.Port() || x.Path != y.Path {
+		return false
+	}
+	return x.Hostname() == y.Hostname() || loopback(x.Hostname()) && loopback(y.Hostname())
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func first(texts ...string) string {
@@ -81,4 +103,9 @@ func localToken(dir string) (string, error) {
 		return "", fmt.Errorf("find the admin token: %w", err)
 	}
 	return strings.TrimSpace(string(raw)), nil
+}
+
+// Folder is the data folder on this machine.
+func (w Where) Folder() string {
+	return first(w.DataDir, w.Env("KICI_DATA_DIR"), defaultDataDir(w.Env))
 }

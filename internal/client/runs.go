@@ -17,13 +17,15 @@ type RunQuery struct {
 	Workflow string
 	Repo     string
 	Since    string // RFC 3339
+	Delivery string // id of the delivery that the runs come of
 	Limit    int
 	Offset   int
 }
 
 func (q RunQuery) values() url.Values {
 	v := url.Values{}
-	for name, value := range map[string]string{"status": q.Status, "workflowName": q.Workflow, "repo": q.Repo, "since": q.Since} {
+	for name, value := range map[string]string{"status": q.Status, "workflowName": q.Workflow, "repo": q.Repo, "since": q.Since,
+		"deliveryId": q.Delivery} {
 		if value != "" {
 			v.Set(name, value)
 		}
@@ -54,6 +56,20 @@ func (c *Client) Jobs(ctx context.Context, id string) ([]adminwire.Job, error) {
 	return out.Jobs, c.call(ctx, "GET", at(runsPath+"/", id, "/jobs"), url.Values{"includeSteps": {"true"}}, nil, &out)
 }
 
+// Result reads a run as programs want it, with every text that others chose marked as untrusted.
+func (c *Client) Result(ctx context.Context, id string) (adminwire.RunResult, error) {
+	var out adminwire.RunResult
+	return out, c.call(ctx, "GET", at(runsPath+"/", id, "/structured"), nil, nil, &out)
+}
+
+// CountRuns counts the runs that pass the query.
+func (c *Client) CountRuns(ctx context.Context, q RunQuery) (int, error) {
+	v := q.values()
+	v.Set("count", "true")
+	var out struct{ Total int }
+	return out.Total, c.call(ctx, "GET", runsPath, v, nil, &out)
+}
+
 // Explain says what everything in a run waits for, and why it ended.
 func (c *Client) Explain(ctx context.Context, id string) (adminwire.Explanation, error) {
 	var out adminwire.Explanation
@@ -66,15 +82,15 @@ func (c *Client) Cancel(ctx context.Context, id string, force bool) (adminwire.C
 	return out, c.call(ctx, "POST", at(runsPath+"/", id, "/cancel"), nil, map[string]bool{"force": force}, &out)
 }
 
-// LogQuery is a part of a step's log: from a line on, limit lines at most. With Wait the server holds the answer until
-// there is more, or the step's job has ended, or the time is up.
+// LogQuery is a part of a step's log: from a line on, Limit lines at most. With Wait the server holds the answer until
+// there is more, or the step has ended, or the time is up.
 type LogQuery struct {
 	From  int64
 	Limit int
 	Wait  time.Duration
 }
 
-// Logs reads a part of a step's log. NextCursor is nil when nothing follows at present.
+// Logs reads a part of a step's log. NextCursor is nil when nothing follows at present; with Wait, when nothing ever will.
 func (c *Client) Logs(ctx context.Context, runID, jobID string, step int, q LogQuery) (adminwire.LogPage, error) {
 	v := url.Values{"cursor": {strconv.FormatInt(q.From, 10)}}
 	if q.Limit > 0 {
@@ -88,7 +104,7 @@ func (c *Client) Logs(ctx context.Context, runID, jobID string, step int, q LogQ
 	return out, c.callWithin(ctx, requestTimeout+q.Wait, "GET", path, v, nil, &out)
 }
 
-// Queue lists the jobs of the queue. status is a comma list, "" all.
+// Queue lists the jobs of the queue. status is a comma list, "" all that have not ended.
 func (c *Client) Queue(ctx context.Context, status string, limit int) ([]adminwire.QueueEntry, error) {
 	v := url.Values{}
 	if status != "" {

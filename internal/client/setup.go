@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/url"
+	"strconv"
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
@@ -62,10 +63,42 @@ func (c *Client) DeleteSource(ctx context.Context, id string) error {
 	return c.call(ctx, "DELETE", at(sourcesPath+"/", id), nil, nil, nil)
 }
 
+// EnableSource turns a source on or off.
+func (c *Client) EnableSource(ctx context.Context, id string, enabled bool) error {
+	verb := "/disable"
+	if enabled {
+		verb = "/enable"
+	}
+	return c.call(ctx, "POST", at(sourcesPath+"/", id, verb), nil, nil, nil)
+}
+
 // Trigger starts what a push of the ref would start.
 func (c *Client) Trigger(ctx context.Context, sourceID, repo, ref string) (adminwire.Triggered, error) {
 	var out adminwire.Triggered
 	return out, c.call(ctx, "POST", at(sourcesPath+"/", sourceID, "/trigger"), nil, adminwire.Trigger{Repo: repo, Ref: ref}, &out)
+}
+
+const deliveriesPath = "/api/v1/admin/event-log"
+
+// Deliveries lists what sources have sent, newest first. A status or an event of "" is any.
+func (c *Client) Deliveries(ctx context.Context, org, status, event string, limit int) (adminwire.DeliveryList, error) {
+	v := url.Values{"orgId": {org}}
+	for name, value := range map[string]string{"status": status, "event": event} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	if limit > 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+	var out adminwire.DeliveryList
+	return out, c.call(ctx, "GET", deliveriesPath, v, nil, &out)
+}
+
+// Delivery reads what became of one delivery.
+func (c *Client) Delivery(ctx context.Context, org, id string) (adminwire.Delivery, error) {
+	var out adminwire.Delivery
+	return out, c.call(ctx, "GET", at(deliveriesPath+"/", id), url.Values{"orgId": {org}}, nil, &out)
 }
 
 const secretsPath = "/api/v1/admin/secrets"

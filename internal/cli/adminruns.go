@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/cli/livetree"
+	"kici/internal/client"
+	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
+)
+
+func (a *admin) runsCommand() *cobra.Command {
+	return group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
+		a.runsListCommand(), a.runsShowCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsExplainCommand(),
+		a.runsStructuredCommand())
+}
+
+// latest stands for the newest run, wherever a run is named.
+const latest = "latest"
+
+// runID is the id of the run that was named.
+func runID(ctx context.Context, c *client.Client, name string) (string, error) {
+	if name != latest {
+		return name, nil
+	}
+	list, err := c.Runs(ctx, client.RunQuery{Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	if len(list.Runs) == 0 {
+		return "", errors.New("there is no run yet")
+	}
+	return list.Runs[0].RunID, nil
+}
+
+// ofRun runs a verb with the id of the run that the first argument names.
+func (a *admin) ofRun(verb func(ctx context.Context, c *client.Client, id string) error) func(*cobra.Command, []string) error {
+	return a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := runID(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		return verb(ctx, c, id)
+	})
+}
+
+// completeRuns offers the newest runs to the shell.
+func (a *admin) completeRuns(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	a.where.Env = a.env
+	c, err := client.Connect(a.where)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := c.Runs(cmd.Context(), client.RunQuery{Limit: 20})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	offered := []string{latest + "\tthe newest run"}
+	for _, r := range list.Runs {
+		offered = append(offered, fmt.Sprintf("%s\t%s %s %s", r.RunID, livetree.Clean(r.WorkflowName), livetree.Clean(r.RepoIdentifier), r.Status))
+	}
+	return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+func (a *admin) runsListCommand() *cobra.Command {
+	var q client.RunQuery
+	var count bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List runs, newest first",
+		Example: "  kici admin runs list --status failed,cancelled --limit 5",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&q.Status, "status", "", "states, separated by commas")
+	cmd.Flags().StringVar(&q.Workflow, "workflow-name", "", "name of the workflow")
+	cmd.Flags().StringVar(&q.Repo, "repo", "", "repository")
+	cmd.Flags().StringVar(&q.Since, "since", "", "made after this time, such as 2026-01-01T00:00:00Z")
+	cmd.Flags().StringVar(&q.Delivery, "delivery", "", "id of the delivery that they come of")
+	cmd.Flags().IntVar(&q.Limit, "limit", 20, "how many, 100 at most")
+	cmd.Flags().IntVar(&q.Offset, "offset", 0, "how many to pass over")
+	cmd.Flags().BoolVar(&count, "count", false, "print only how many there are")
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		if count {
+			n, err := c.CountRuns(ctx, q)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]int{"total": n})
+			}
+			fmt.Fprintln(a.Stdout, n)
+			return nil
+		}
+		list, err := c.Runs(ctx, q)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(list)
+		}
+		a.runTable(list.Runs)
+		return nil
+	})
+	return cmd
+}
+
+func (a *admin) runTable(runs []adminwire.Run) {
+	t := table{what: "runs", head: []string{"RUN", "WORKFLOW", "STATUS", "REPOSITORY", "REF", "COMMIT", "CREATED", "DURATION"}}
+	for _, r := range runs {
+		t.row(r.RunID, r.WorkflowName, string(r.Status), r.RepoIdentifier, r.Ref, short(r.SHA), when(r.CreatedAt), span(r.DurationMs))
+	}
+	t.write(a.Stdout)
+}
+
+func short(sha string) string { return sha[:min(len(sha), 7)] }
+
+func (a *admin) runsShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show RUN",
+		Short:   "Show a run with its jobs and steps",
+		Example: "  kici admin runs show latest",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
+			run, err := c.Run(ctx, id)
+			if err != nil {
+				return err
+			}
+			jobs, err := c.Jobs(ctx, id)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(struct {
+					adminwire.OneRun
+					adminwire.JobList
+				}{adminwire.OneRun{Run: run}, adminwire.JobList{Jobs: jobs}})
+			}
+			a.showRun(run)
+			t := table{what: "jobs", head: []string{"JOB / STEP", "STATUS", "DURATION", "AGENT", "REMARK"}}
+			for _, j := range jobs {
+				t.row(j.JobName, string(j.Status), span(j.DurationMs), text(j.AgentID), remark(j))
+				for _, s := range j.Steps {
+					t.row("  "+s.StepName, string(s.Status), span(s.DurationMs), "", text(s.ErrorMessage))
+				}
+			}
+			t.write(a.Stdout)
+			return nil
+		}),
+	}
+}
+
+func (a *admin) showRun(r adminwire.RunDetail) {
+	pairs(a.Stdout, [2]string{"run", r.RunID}, [2]string{"workflow", r.WorkflowName}, [2]string{"status", string(r.Status)},
+		[2]string{"reason", text(r.FailureReason)}, [2]string{"repository", r.RepoIdentifier}, [2]string{"ref", r.Ref}, [2]string{"commit", r.SHA},
+		[2]string{"message", text(r.CommitMessage)}, [2]string{"event", text(r.TriggerEvent)}, [2]string{"by", text(r.ContributorUsername)},
+		[2]string{"created", when(r.CreatedAt)}, [2]string{"started", when(r.StartedAt)}, [2]string{"completed", when(r.CompletedAt)},
+		[2]string{"duration", span(r.DurationMs)}, [2]string{"delivery", text(r.DeliveryID)}, [2]string{"cancelled by", text(r.CancelledBy)})
+	fmt.Fprintln(a.Stdout)
+}
+
+// remark says why a job waits or ended as it did.
+func remark(j adminwire.Job) string {
+	switch {
+	case j.ErrorMessage != nil:
+		return *j.ErrorMessage
+	case j.Reason != nil && j.Status != ci.JobSuccess && j.Status != ci.JobRunning:
+		return j.Reason.Message
+	}
+	return ""
+}
+
+func (a *admin) runsCancelCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "cancel RUN",
+		Short:   "End a run",
+		Long:    "Asks for the end of a run. Its jobs get the time of their grace period and run their onCancel and cleanup hooks; with\n--force they are killed at once.",
+		Example: "  kici admin runs cancel latest --force",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "kill at once, without hooks")
+	cmd.RunE = a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
+		result, err := c.Cancel(ctx, id, force)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(result)
+		}
+		fmt.Fprintf(a.Stdout, "Run %s is %s, %s.\n", id, result.Status, plural(result.CancelledJobs, "job"))
+		return nil
+	})
+	return cmd
+}
+
+func (a *admin) runsStructuredCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "structured RUN",
+		Short:   "Print a run for programs, with every text that others chose marked as untrusted",
+		Example: "  kici admin runs structured latest",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
+			result, err := c.Result(ctx, id)
+			if err != nil {
+				return err
+			}
+			return a.printJSON(result)
+		}),
+	}
+}
+
+func (a *admin) runsExplainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "explain RUN",
+		Short:   "Say what every job of a run waits for, or why it ended",
+		Example: "  kici admin runs explain latest",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
+			why, err := c.Explain(ctx, id)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(why)
+			}
+			a.printExplanation(why)
+			return nil
+		}),
+	}
+}
+
+func (a *admin) printExplanation(why adminwire.Explanation) {
+	fmt.Fprintf(a.Stdout, "%s (%s): %s", why.RunID, livetree.Clean(why.WorkflowName), why.Status)
+	if why.Reason != nil {
+		fmt.Fprintf(a.Stdout, ": %s", livetree.Clean(why.Reason.Message))
+	}
+	fmt.Fprintln(a.Stdout)
+	names := map[string]string{}
+	for _, j := range why.Jobs {
+		names[j.JobID] = j.JobName
+	}
+	for _, j := range why.Jobs {
+		fmt.Fprintf(a.Stdout, "\n%s: %s\n  %s\n", livetree.Clean(j.JobName), j.Status, livetree.Clean(j.Reason.Message))
+		for _, agent := range j.Agents {
+			fmt.Fprintf(a.Stdout, "  - %s\n", livetree.Clean(candidate(agent, names)))
+		}
+	}
+}
+
+// candidate says how an agent stands to a waiting job. Jobs of the same run are called by their names.
+func candidate(c adminwire.Candidate, names map[string]string) string {
+	if !c.Fits {
+		return c.AgentID + " " + strings.Join(c.Missing, "; ")
+	}
+	if len(c.Running) == 0 {
+		return c.AgentID + " fits and is free"
+	}
+	jobs := make([]string, len(c.Running))
+	for i, id := range c.Running {
+		if jobs[i] = id; names[id] != "" {
+			jobs[i] = names[id]
+		}
+	}
+	return c.AgentID + " fits and runs " + strings.Join(jobs, ", ")
+}
+
+func (a *admin) queueCommand() *cobra.Command {
+	var status string
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "queue",
+		Short:   "List the jobs that wait for an agent, each with its reason and the nearest agents",
+		Example: "  kici admin queue\n  kici admin queue --status pending --json",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&status, "status", "", "states, separated by commas (default: all that have not ended)")
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1000 at most")
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		entries, err := c.Queue(ctx, status, limit)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(adminwire.QueueList{Entries: entries})
+		}
+		t := table{what: "jobs in the queue", head: []string{"JOB", "WORKFLOW", "STATUS", "SINCE", "RUNS ON", "REASON", "NEAREST", "RUN"}}
+		for _, e := range entries {
+			var near []string
+			for _, n := range e.Nearest {
+				near = append(near, candidate(n, nil))
+			}
+			t.row(e.JobName, e.WorkflowName, string(e.Status), when(e.CreatedAt), strings.Join(e.RunsOn, ","), e.Reason.Message, strings.Join(near, "; "), e.RunID)
+		}
+		t.write(a.Stdout)
+		return nil
+	})
+	return cmd
+}

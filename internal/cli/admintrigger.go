@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/cli/livetree"
+	"kici/internal/client"
+	"kici/internal/core/adminwire"
+)
+
+// evaluationTime is how long a trigger waits to hear what became of it. Evaluating takes milliseconds.
+const evaluationTime = 15 * time.Second
+
+// evaluationLook is the pause between two looks.
+const evaluationLook = 50 * time.Millisecond
+
+// received is the state of a delivery that was not evaluated yet, or of which nothing could come.
+const received = "received"
+
+func (a *admin) triggerCommand() *cobra.Command {
+	var repo string
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "trigger SOURCE [REF]",
+		Short: "Start what a push of a branch, tag or commit would start",
+		Long: "Starts what a push of REF would start, without a push and without a forge. REF is a branch, a tag or a commit of a local\n" +
+			"source's repository, by default its default branch. In a working tree below the source's folder --repo may be left out.",
+		Example: "  kici admin trigger work main --repo app\n  cd ~/git/app && kici admin trigger work --watch",
+		Args:    cobra.RangeArgs(1, 2),
+	}
+	cmd.Flags().StringVar(&repo, "repo", "", "repository, by its path below the source's folder")
+	cmd.Flags().BoolVar(&watch, "watch", false, "show the runs until they have ended; fails when one does not succeed")
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		src, err := a.findSource(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		ref := ""
+		if len(args) > 1 {
+			ref = args[1]
+		}
+		if repo == "" {
+			if repo = repositoryHere(src); repo == "" {
+				return usage("--repo is required: the repository's path below the folder of source %s", src.Name)
+			}
+		}
+		done, err := c.Trigger(ctx, src.ID, repo, ref)
+		if err != nil {
+			return err
+		}
+		return a.reportTrigger(ctx, c, done, watch)
+	})
+	return cmd
+}
+
+// repositoryHere is the repository of the working directory, by its path below the source's folder, "" when it is not
+// below it.
+func repositoryHere(src adminwire.Source) string {
+	if src.LocalConfig == nil {
+		return ""
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	base, err := filepath.EvalSymlinks(src.LocalConfig.RepoBasePath)
+	if err != nil {
+		return ""
+	}
+	for dir, err = filepath.EvalSymlinks(dir); err == nil; dir = filepath.Dir(dir) {
+		rel, err := filepath.Rel(base, dir)
+		if err != nil || rel == "." || !filepath.IsLocal(rel) {
+			return ""
+		}
+		if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
+			return filepath.ToSlash(rel)
+		}
+	}
+	return ""
+}
+
+// triggered is what became of a trigger.
+type triggered struct {
+	adminwire.Triggered
+	Status string          `json:"status"` // of the delivery
+	Error  *string         `json:"errorMessage"`
+	Runs   []adminwire.Run `json:"runs"`
+}
+
+func (a *admin) reportTrigger(ctx context.Context, c *client.Client, done adminwire.Triggered, watch bool) error {
+	d, err := evaluated(ctx, c, a.org, done.DeliveryID)
+	if err != nil {
+		return err
+	}
+	list, err := c.Runs(ctx, client.RunQuery{Delivery: done.DeliveryID, Limit: 100})
+	if err != nil {
+		return err
+	}
+	if a.json && !watch {
+		return a.printJSON(triggered{done, d.Status, d.ErrorMessage, list.Runs})
+	}
+	if !a.json {
+		fmt.Fprintf(a.Stderr, "Triggered at commit %s: %s\n", short(done.SHA), livetree.Clean(outcome(d, len(list.Runs))))
+	}
+	if len(list.Runs) == 0 {
+		return noRuns(d)
+	}
+	if !watch {
+		a.runTable(list.Runs)
+		return nil
+	}
+	failed := error(nil)
+	for i := len(list.Runs) - 1; i >= 0; i-- { // oldest first
+		if err := a.watch(ctx, c, list.Runs[i].RunID); err != nil {
+			if exit, ok := errors.AsType[*exitError](err); !ok || exit.cause != nil {
+				return err
+			}
+			failed = err
+		}
+	}
+	return failed
+}
+
+// evaluated waits until a delivery has been evaluated, or for as long as that may be waited for.
+func evaluated(ctx context.Context, c *client.Client, org, id string) (adminwire.Delivery, error) {
+	deadline := time.Now().Add(evaluationTime)
+	for {
+		d, err := c.Delivery(ctx, org, id)
+		if err != nil || d.Status != received || time.Now().After(deadline) {
+			return d, err
+		}
+		if err := pause(ctx, evaluationLook); err != nil {
+			return d, err
+		}
+	}
+}
+
+func outcome(d adminwire.Delivery, runs int) string {
+	switch {
+	case runs > 0:
+		return plural(runs, "run")
+	case d.ErrorMessage != nil:
+		return d.Status + ": " + *d.ErrorMessage
+	case d.Status == received:
+		return "not evaluated yet; see kici admin deliveries"
+	}
+	return "no workflow is started by it"
+}
+
+// noRuns is the end of a trigger of which no run came: well when no workflow matched, else not.
+func noRuns(d adminwire.Delivery) error {
+	if d.ErrorMessage != nil || d.Status == received {
+		return &exitError{code: exitFailure}
+	}
+	return nil
+}
+
+func (a *admin) deliveriesCommand() *cobra.Command {
+	var status, event string
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "deliveries",
+		Aliases: []string{"event-log"},
+		Short:   "List what sources have sent, and what became of it",
+		Example: "  kici admin deliveries --status failed",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&status, "status", "", "received, processed, duplicate, lockfile_missing, lockfile_corrupt, failed or shed")
+	cmd.Flags().StringVar(&event, "event", "", "name of the event")
+	cmd.Flags().IntVar(&limit, "limit", 50, "how many, 200 at most")
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		list, err := c.Deliveries(ctx, a.org, status, event, limit)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(list)
+		}
+		t := table{what: "deliveries", head: []string{"RECEIVED", "EVENT", "REPOSITORY", "REF", "STATUS", "RUNS", "REMARK", "DELIVERY"}}
+		for _, d := range list.Deliveries {
+			ref := strings.TrimPrefix(strings.TrimPrefix(text(d.Ref), "refs/heads/"), "refs/tags/")
+			t.row(when(d.ReceivedAt), d.Event, text(d.RepoIdentifier), ref, d.Status, fmt.Sprint(d.MatchedCount), text(d.ErrorMessage), d.DeliveryID)
+		}
+		t.write(a.Stdout)
+		return nil
+	})
+	return cmd
+}
