@@ -8,13 +8,16 @@ import (
 	"kici/internal/core/ci"
 )
 
-// Acked decides about an agent's job.ack. Fenced tells that the job is not this agent's any more: it must not start.
-func Acked(job Job, agent string) (o Outcome, fenced bool) {
-	if !job.Row.heldBy(agent) || job.Status.Terminal() {
-		return ignored("the job is not with this agent any more"), true
+// Acked decides about an agent's job.ack. Fenced tells that the job is not this agent's any more: it must not start. A
+// repeated ack changes nothing. A row is with an agent only while its job is open.
+func Acked(jobID string, row *Row, agent string) (change *RowChange, fenced bool) {
+	switch {
+	case !row.heldBy(agent):
+		return nil, true
+	case row.Status != ci.QueueDispatched || !row.Unanswered:
+		return nil, false
 	}
-	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowAck})
-	return o, false
+	return &RowChange{JobID: jobID, Op: RowAck}, false
 }
 
 // Started decides about the report that a job runs.

@@ -205,10 +205,8 @@ func (w *world) storeRow(c RowChange) {
 		}
 		j.Row = &Row{Status: ci.QueuePending}
 	case RowAck:
-		need(ci.QueueDispatched, ci.QueueRecovering)
-		if j.Row.Status == ci.QueueDispatched {
-			j.Row.Unanswered = false
-		}
+		need(ci.QueueDispatched)
+		j.Row.Unanswered = false
 	case RowStart, RowReclaim:
 		need(ci.QueueDispatched, ci.QueueRecovering)
 		j.Row.Status, j.Row.Started, j.Row.Unanswered = ci.QueueDispatched, true, false
@@ -308,8 +306,10 @@ func (w *world) claim(j *Job, agent string) {
 
 // ack is an agent's job.ack and, when the server takes it, the start of the first step.
 func (w *world) ack(j *Job, agent string) {
-	o, fenced := Acked(seen(j), agent)
-	w.apply(o)
+	change, fenced := Acked(j.ID, seen(j).Row, agent)
+	if change != nil {
+		w.storeRow(*change)
+	}
 	if fenced || w.running[j.ID] == agent {
 		return
 	}

@@ -48,13 +48,24 @@ func (e *Engine) Owned(ctx context.Context, agentID, jobID string) (Owned, error
 	return o, nil
 }
 
-// Acked takes an agent's job.ack. An agent that is no longer the job's owner is fenced off: it must not start.
+// Acked takes an agent's job.ack. An agent that is no longer the job's owner is fenced off: it must not start. It touches
+// the queue row alone, since nothing of the run depends on it.
 func (e *Engine) Acked(ctx context.Context, agentID, _, jobID string) (Ack, error) {
 	var ack Ack
-	err := e.onJob(ctx, jobID, func(_ lifecycle.Run, job lifecycle.Job, _ int64) lifecycle.Outcome {
-		o, fenced := lifecycle.Acked(job, agentID)
+	err := e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		row, ok, err := queue.ByJob(ctx, tx, jobID)
+		if err != nil {
+			return fmt.Errorf("take the ack of job %s: %w", jobID, err)
+		}
+		if !ok {
+			return ErrNotOwner
+		}
+		change, fenced := lifecycle.Acked(jobID, rowOf(row), agentID)
 		ack.Fenced = fenced
-		return o
+		if change == nil {
+			return nil
+		}
+		return e.storeRow(ctx, tx, row.RunID, *change, e.clock.Millis())
 	})
 	return ack, err
 }

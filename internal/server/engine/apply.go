@@ -171,7 +171,7 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 		tx.After(e.dispatch.Wake)
 		return queue.Requeue(ctx, tx, c.JobID, c.Reason, now, e.expiry(now))
 	case lifecycle.RowAck:
-		return queue.Acknowledge(ctx, tx, c.JobID, now)
+		return queue.Acknowledge(ctx, tx, c.JobID)
 	case lifecycle.RowStart:
 		return queue.Start(ctx, tx, c.JobID)
 	case lifecycle.RowRecover:

@@ -89,42 +89,48 @@ func (e *Engine) write(ctx context.Context, fn func(ctx context.Context, tx *sto
 // decide sees the run and gives the outcome; follow-ups happen in the same transaction.
 func (e *Engine) onRun(ctx context.Context, runID string, decide func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error)) error {
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		run, ok, err := loadRun(ctx, tx, runID)
-		if err != nil || !ok {
-			return err
-		}
-		now := e.clock.Millis()
-		o, err := decide(ctx, tx, run, now)
-		if err != nil {
-			return err
-		}
-		if o.Ignored != "" {
-			e.log.Debug("command changed nothing", "run", runID, "why", o.Ignored)
-		}
-		return e.apply(ctx, tx, run, o, now)
+		return e.command(ctx, tx, runID, decide)
 	})
+}
+
+func (e *Engine) command(ctx context.Context, tx *store.Tx, runID string, decide func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error)) error {
+	run, ok, err := loadRun(ctx, tx, runID)
+	if err != nil || !ok {
+		return err
+	}
+	now := e.clock.Millis()
+	o, err := decide(ctx, tx, run, now)
+	if err != nil {
+		return err
+	}
+	if o.Ignored != "" {
+		e.log.Debug("command changed nothing", "run", runID, "why", o.Ignored)
+	}
+	return e.apply(ctx, tx, run, o, now)
 }
 
 // onJob runs a command about one job, in the scope of its run. A job that does not exist is ErrNotOwner: whoever speaks
 // of it made it up.
 func (e *Engine) onJob(ctx context.Context, jobID string, decide func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome) error {
-	runID, err := e.runOf(ctx, jobID)
-	if err != nil {
-		return err
-	}
-	return e.onRun(ctx, runID, func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error) {
-		job, err := loadJob(ctx, tx, jobID)
+	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		runID, err := runOf(ctx, tx, jobID)
 		if err != nil {
-			return lifecycle.Outcome{}, err
+			return err
 		}
-		return decide(run, job, now), nil
+		return e.command(ctx, tx, runID, func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error) {
+			job, err := loadJob(ctx, tx, jobID)
+			if err != nil {
+				return lifecycle.Outcome{}, err
+			}
+			return decide(run, job, now), nil
+		})
 	})
 }
 
-// runOf finds the run of a job. The answer never changes, so it is read outside the transaction.
-func (e *Engine) runOf(ctx context.Context, jobID string) (string, error) {
+// runOf finds the run of a job, before anything is locked: the answer never changes.
+func runOf(ctx context.Context, tx *store.Tx, jobID string) (string, error) {
 	var runID string
-	err := e.db.Read().QueryRowContext(ctx, "SELECT run_id FROM execution_jobs WHERE job_id = $1", jobID).Scan(&runID)
+	err := tx.QueryRowContext(ctx, "SELECT run_id FROM execution_jobs WHERE job_id = $1", jobID).Scan(&runID)
 	if isNoRows(err) {
 		return "", ErrNotOwner
 	}

@@ -68,9 +68,13 @@ func attachRow(ctx context.Context, tx *store.Tx, job *lifecycle.Job) error {
 	if err != nil || !ok {
 		return err
 	}
-	job.Row = &lifecycle.Row{Status: row.Status, AgentID: row.AgentID, Attempts: row.Attempts, Started: row.Started,
-		Unanswered: row.AckDeadline != 0}
+	job.Row = rowOf(row)
 	return nil
+}
+
+func rowOf(row queue.Row) *lifecycle.Row {
+	return &lifecycle.Row{Status: row.Status, AgentID: row.AgentID, Attempts: row.Attempts, Started: row.Started,
+		Unanswered: row.AckDeadline != 0}
 }
 
 func scanJob(s interface{ Scan(...any) error }, more ...any) (lifecycle.Job, error) {

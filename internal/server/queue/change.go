@@ -7,15 +7,9 @@ import (
 )
 
 // Acknowledge clears the ack deadline of a dispatched row.
-func Acknowledge(ctx context.Context, tx *store.Tx, jobID string, now int64) (bool, error) {
-	ok, err := store.Changed(tx.ExecContext(ctx,
+func Acknowledge(ctx context.Context, tx *store.Tx, jobID string) (bool, error) {
+	return store.Changed(tx.ExecContext(ctx,
 		"UPDATE dispatch_queue SET ack_deadline = NULL WHERE id = $1 AND status = 'dispatched'", jobID))
-	if err != nil || !ok {
-		return ok, err
-	}
-	_, err = tx.ExecContext(ctx, `UPDATE dispatch_attempts SET acked_at = $2
-WHERE job_id = $1 AND acked_at IS NULL AND ended_at IS NULL`, jobID, now)
-	return true, err
 }
 
 // Start marks a row as started: a step of it may run. It also answers the dispatch and ends a recovery.

@@ -24,7 +24,8 @@ func connectSQLite(o Options) (*DB, error) {
 		sync = "FULL"
 	}
 	dsn := "file:" + escapePath(path) + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
-		"&_pragma=synchronous(" + sync + ")&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)"
+		"&_pragma=synchronous(" + sync + ")&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)" +
+		"&_pragma=cache_size(-8192)"
 	single, err := sql.Open("sqlite", dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
@@ -40,63 +41,13 @@ func connectSQLite(o Options) (*DB, error) {
 	}
 	readers.SetMaxOpenConns(4)
 	readers.SetMaxIdleConns(2)
-	w := &singleWriter{turn: make(chan struct{}, 1), conn: conn, prepared: newPrepared(conn)}
+	w := &singleWriter{conn: conn, prepared: newPrepared(conn)}
 	return &DB{Dialect: SQLite, writer: w, reader: newPrepared(readers), pools: []*sql.DB{readers, single}}, nil
 }
 
 // escapePath keeps the characters that would end a path in a file: URI from doing so.
 func escapePath(p string) string {
 	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(p)
-}
-
-// singleWriter runs transactions one after the other on one connection. It begins and commits by statements of its own
-// instead of sql.Tx, which prepares every statement anew: that is a fifth of the cost of a short transaction.
-type singleWriter struct {
-	turn     chan struct{} // whose turn it is: size one
-	conn     *sql.Conn
-	prepared *prepared
-}
-
-// write waits for its turn. Once it has begun, the transaction is not interrupted when ctx ends: it is short, and the
-// driver would need a goroutine beside every statement to watch for it.
-func (w *singleWriter) write(ctx context.Context, fn func(ctx context.Context, q Querier) error) (err error) {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case w.turn <- struct{}{}:
-	}
-	defer func() { <-w.turn }()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ctx = context.WithoutCancel(ctx)
-	if _, err := w.prepared.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	committed := false
-	defer func() { // also when fn panics
-		if committed {
-			return
-		}
-		if _, undo := w.prepared.ExecContext(ctx, "ROLLBACK"); undo != nil && !endedItself(undo) {
-			err = errors.Join(err, fmt.Errorf("roll back: %w", undo))
-		}
-	}()
-	if err := fn(ctx, w.prepared); err != nil {
-		return err
-	}
-	if _, err := w.prepared.ExecContext(ctx, "COMMIT"); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	committed = true
-	return nil
-}
-
-// endedItself tells that SQLite had rolled back already, as it does on a full disk.
-func endedItself(err error) bool { return strings.Contains(err.Error(), "no transaction is active") }
-
-func (w *singleWriter) close() error {
-	return errors.Join(w.prepared.close(), w.conn.Close())
 }
 
 // preparer is a pool or one connection.

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -106,5 +107,81 @@ func TestOpenRefusesOtherURLs(t *testing.T) {
 		if err == nil {
 			t.Errorf("%q was accepted", url)
 		}
+	}
+}
+
+func TestWritersThatWaitShareACommitAndFailAlone(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		const writers = 40
+		results := make(chan error, writers)
+		for i := range writers {
+			go func() {
+				results <- func() (err error) {
+					defer func() {
+						if p := recover(); p != nil {
+							err = fmt.Errorf("panic: %v", p)
+						}
+					}()
+					return db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+						_, err := tx.ExecContext(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, 1, 1)", fmt.Sprint("n", i))
+						switch {
+						case err != nil:
+							return err
+						case i%4 == 0:
+							return errRollback
+						case i%10 == 3:
+							panic("on purpose")
+						}
+						return nil
+					})
+				}()
+			}()
+		}
+		kept := 0
+		for range writers {
+			if err := <-results; err == nil {
+				kept++
+			}
+		}
+		var rows int
+		if err := db.Read().QueryRowContext(t.Context(), "SELECT count(*) FROM nodes").Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		if rows != kept || kept != writers-10-4 {
+			t.Errorf("%d rows, %d writers succeeded, want %d of both", rows, kept, writers-10-4)
+		}
+	})
+}
+
+func TestWriteThatIsGivenUpWhileItWaitsDoesNothing(t *testing.T) {
+	db := storetest.SQLite(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	inside, release := make(chan struct{}), make(chan struct{})
+	first := make(chan error, 1)
+	go func() {
+		first <- db.Write(t.Context(), func(context.Context, *store.Tx) error {
+			close(inside)
+			<-release
+			return nil
+		})
+	}()
+	<-inside
+	second := make(chan error, 1)
+	go func() {
+		second <- db.Write(ctx, func(context.Context, *store.Tx) error {
+			t.Error("a transaction that was given up ran")
+			return nil
+		})
+	}()
+	cancel()
+	if err := <-second; !errors.Is(err, context.Canceled) {
+		t.Errorf("second = %v", err)
+	}
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if err := db.Write(t.Context(), func(context.Context, *store.Tx) error { return nil }); err != nil {
+		t.Error(err)
 	}
 }

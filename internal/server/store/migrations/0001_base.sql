@@ -367,7 +367,6 @@ CREATE TABLE dispatch_attempts (
     agent_id   TEXT NOT NULL,
     node_id    TEXT NOT NULL,
     claimed_at BIGINT NOT NULL,
-    acked_at   BIGINT,
     ended_at   BIGINT,
     outcome    TEXT,                       -- a reason code
     PRIMARY KEY (job_id, attempt)

@@ -1,0 +1,198 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// maxBatch bounds how many transactions share one commit. Beyond it the next ones share the next.
+const maxBatch = 64
+
+// singleWriter runs transactions one after the other on one connection. Those that wait while it commits share the next
+// commit: each still succeeds or fails by itself, but pages that several of them touch are written once. It begins and
+// commits by statements of its own instead of sql.Tx, which prepares every statement anew.
+type singleWriter struct {
+	conn     *sql.Conn
+	prepared *prepared
+
+	mu      sync.Mutex
+	busy    bool           // somebody leads: runs what waits
+	waiting []*transaction // in order of arrival
+}
+
+// transaction is a call of write that waits for its turn.
+type transaction struct {
+	fn       func(ctx context.Context, q Querier) error
+	ctx      context.Context
+	lead     chan struct{} // closed when it is this one's turn to lead
+	done     chan struct{} // closed when err stands
+	err      error
+	panicked any // what fn panicked with, for its caller
+}
+
+// errBatchBroken says that the engine undid the whole transaction, as it does on a full disk.
+var errBatchBroken = errors.New("the transaction was undone as a whole")
+
+// write waits for its turn. Once it has begun, the transaction is not interrupted when ctx ends: it is short, and the
+// driver would need a goroutine beside every statement to watch for it.
+func (w *singleWriter) write(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
+	t := &transaction{fn: fn, ctx: context.WithoutCancel(ctx), lead: make(chan struct{}), done: make(chan struct{})}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !w.join(t) {
+		select {
+		case <-t.done:
+			return t.result()
+		case <-t.lead:
+		case <-ctx.Done():
+			if w.leave(t) {
+				return ctx.Err()
+			}
+			select { // too late to leave: it runs already, or was just made to lead
+			case <-t.done:
+				return t.result()
+			case <-t.lead:
+			}
+		}
+	}
+	w.run(w.take())
+	w.handOver()
+	return t.result()
+}
+
+func (t *transaction) result() error {
+	if t.panicked != nil {
+		panic(t.panicked)
+	}
+	return t.err
+}
+
+// join puts a transaction in line and reports whether it leads.
+func (w *singleWriter) join(t *transaction) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting = append(w.waiting, t)
+	if w.busy {
+		return false
+	}
+	w.busy = true
+	return true
+}
+
+// leave takes a transaction out of line. It cannot when it runs already or has been told to lead.
+func (w *singleWriter) leave(t *transaction) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.Index(w.waiting, t)
+	if i < 0 {
+		return false
+	}
+	select {
+	case <-t.lead:
+		return false
+	default:
+	}
+	w.waiting = slices.Delete(w.waiting, i, i+1)
+	return true
+}
+
+// take takes those in front out of line.
+func (w *singleWriter) take() []*transaction {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := min(len(w.waiting), maxBatch)
+	batch := slices.Clone(w.waiting[:n])
+	w.waiting = slices.Delete(w.waiting, 0, n)
+	return batch
+}
+
+// handOver makes the first in line lead, so that no caller works for others longer than one batch.
+func (w *singleWriter) handOver() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waiting) == 0 {
+		w.busy = false
+		return
+	}
+	close(w.waiting[0].lead)
+}
+
+// run runs a batch in one transaction of the engine and tells everybody in it.
+func (w *singleWriter) run(batch []*transaction) {
+	err := w.attempt(batch)
+	for _, t := range batch {
+		if err != nil && t.err == nil {
+			t.err = err
+		}
+		close(t.done)
+	}
+}
+
+func (w *singleWriter) attempt(batch []*transaction) error {
+	ctx := context.Background()
+	if _, err := w.prepared.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	kept := 0
+	for _, t := range batch {
+		if err := w.one(t, len(batch) > 1); err != nil {
+			w.undo(ctx)
+			return err
+		}
+		if t.err == nil && t.panicked == nil {
+			kept++
+		}
+	}
+	if kept == 0 {
+		w.undo(ctx)
+		return nil
+	}
+	if _, err := w.prepared.ExecContext(ctx, "COMMIT"); err != nil {
+		w.undo(ctx)
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// undo rolls everything back. After some errors, such as a full disk, the engine has done so already, and then this
+// fails without harm.
+func (w *singleWriter) undo(ctx context.Context) { _, _ = w.prepared.ExecContext(ctx, "ROLLBACK") }
+
+// one runs one transaction of a batch. Among several it stands between savepoints, so that its failure undoes nothing of
+// the others. The error is one of the whole batch.
+func (w *singleWriter) one(t *transaction, among bool) error {
+	ctx := context.Background()
+	if among {
+		if _, err := w.prepared.ExecContext(ctx, "SAVEPOINT one"); err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
+	}
+	t.err, t.panicked = guarded(t, w.prepared)
+	if !among {
+		return nil
+	}
+	if t.err != nil || t.panicked != nil {
+		if _, err := w.prepared.ExecContext(ctx, "ROLLBACK TO one"); err != nil {
+			return errors.Join(errBatchBroken, t.err)
+		}
+	}
+	if _, err := w.prepared.ExecContext(ctx, "RELEASE one"); err != nil {
+		return errors.Join(errBatchBroken, err)
+	}
+	return nil
+}
+
+// guarded runs the function of a transaction, whose panic belongs to the caller that brought it.
+func guarded(t *transaction, q Querier) (failure error, panicked any) {
+	defer func() { panicked = recover() }()
+	return t.fn(t.ctx, q), nil
+}
+
+func (w *singleWriter) close() error {
+	return errors.Join(w.prepared.close(), w.conn.Close())
+}
