@@ -105,7 +105,16 @@ type Server struct {
 
 // StartServer runs kici server on a free loopback port with the given data folder, and waits until it answers.
 func StartServer(ctx context.Context, data string, extra ...string) (*Server, error) {
-	p, err := Start("kici server", []string{"server", "--data", data, "--port", "0"}, extra...)
+	return StartServerOn(ctx, data, "0", extra...)
+}
+
+// StartServerOn is StartServer on a port of choice, for one that must be found again where it was. What a server that
+// was killed left behind of its address is removed first: it would be taken for the answer.
+func StartServerOn(ctx context.Context, data, port string, extra ...string) (*Server, error) {
+	if err := os.Remove(filepath.Join(data, "server.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	p, err := Start("kici server", []string{"server", "--data", data, "--port", port}, extra...)
 	if err != nil {
 		return nil, err
 	}
