@@ -20,7 +20,7 @@ func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Expl
 	if err != nil {
 		return adminwire.Explanation{}, err
 	}
-	rows, err := readWaiting(ctx, q, selectQueue+" WHERE q.run_id = $1 ORDER BY q.created_at, q.id", runID)
+	rows, err := readWaiting(ctx, q, selectQueue+" WHERE q.run_id = $1 ORDER BY q.created_at, q.position, q.id", runID)
 	if err != nil {
 		return adminwire.Explanation{}, err
 	}

@@ -54,7 +54,7 @@ func Queue(ctx context.Context, q store.Querier, f QueueFilter) ([]adminwire.Que
 		where = " WHERE " + strings.Join(conditions, " AND ")
 	}
 	args = append(args, f.Limit)
-	waiting, err := readWaiting(ctx, q, selectQueue+where+fmt.Sprintf(" ORDER BY q.created_at, q.id LIMIT $%d", len(args)), args...)
+	waiting, err := readWaiting(ctx, q, selectQueue+where+fmt.Sprintf(" ORDER BY q.created_at, q.position, q.id LIMIT $%d", len(args)), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +255,7 @@ const (
 	selectQueue = `SELECT q.id, q.run_id, r.workflow_name, j.job_name, q.status, r.routing_key, r.provider, q.created_at, q.expires_at,
 r.delivery_id, q.agent_id, q.attempts, j.runs_on_labels, s.canonical, q.ack_deadline, q.recovery_deadline, j.reason,
 (SELECT count(*) FROM dispatch_queue p WHERE p.status = 'pending' AND p.selector_id = q.selector_id
-    AND (p.created_at < q.created_at OR (p.created_at = q.created_at AND p.id < q.id)))
+    AND (p.created_at, p.position, p.id) < (q.created_at, q.position, q.id))
 FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id JOIN execution_runs r ON r.run_id = q.run_id
 JOIN selectors s ON s.id = q.selector_id`
 
