@@ -163,6 +163,14 @@ func noRuns(d adminwire.Delivery) error {
 	return nil
 }
 
+// shortRef is a branch or tag without its folder, and a commit cut short.
+func shortRef(ref string) string {
+	if len(ref) == 40 && !strings.ContainsFunc(ref, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) }) {
+		return short(ref)
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(ref, "refs/heads/"), "refs/tags/")
+}
+
 func (a *admin) deliveriesCommand() *cobra.Command {
 	var status, event string
 	var limit int
@@ -186,8 +194,7 @@ func (a *admin) deliveriesCommand() *cobra.Command {
 		}
 		t := table{what: "deliveries", head: []string{"RECEIVED", "EVENT", "REPOSITORY", "REF", "STATUS", "RUNS", "REMARK", "DELIVERY"}}
 		for _, d := range list.Deliveries {
-			ref := strings.TrimPrefix(strings.TrimPrefix(text(d.Ref), "refs/heads/"), "refs/tags/")
-			t.row(when(d.ReceivedAt), d.Event, text(d.RepoIdentifier), ref, d.Status, fmt.Sprint(d.MatchedCount), text(d.ErrorMessage), d.DeliveryID)
+			t.row(when(d.ReceivedAt), d.Event, text(d.RepoIdentifier), shortRef(text(d.Ref)), d.Status, fmt.Sprint(d.MatchedCount), text(d.ErrorMessage), d.DeliveryID)
 		}
 		t.write(a.Stdout)
 		return nil

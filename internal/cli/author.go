@@ -54,7 +54,7 @@ func (p Process) compileText(o compile.Options, result compile.Result, err error
 	case o.Check:
 		fmt.Fprintf(p.Stdout, "%s is up to date\n", result.Path)
 	default:
-		fmt.Fprintf(p.Stdout, "Wrote %s: %d workflows, %d jobs\n", result.Path, result.Workflows, result.Jobs)
+		fmt.Fprintf(p.Stdout, "Wrote %s: %s, %s\n", result.Path, plural(result.Workflows, "workflow"), plural(result.Jobs, "job"))
 	}
 	return nil
 }

@@ -47,17 +47,19 @@ signature() {
 json() { tr -d '\000-\037\177' | sed 's/\\/\\\\/g; s/"/\\"/g'; }
 
 main=$(git symbolic-ref --short HEAD 2>/dev/null | json)
-who=$(printf %s "${KICI_PUSHER:-${USER:-}}" | json)
+who=$(printf %s "${USER:-}" | json)
+count=0
 while read -r old new ref; do
   case $new in *[!0]*) ;; *) continue ;; esac # a deleted ref starts nothing
   case $ref in refs/heads/* | refs/tags/*) ;; *) continue ;; esac
+  count=$((count + 1))
   commit=$(git rev-parse --verify --quiet "$new^{commit}") || continue
   body=$(printf '{"ref":"%s","before":"%s","after":"%s","repository":{"full_name":"%s","default_branch":"%s"},"head_commit":{"id":"%s","message":"%s"},"sender":{"login":"%s"}}' \
     "$(printf %s "$ref" | json)" "$old" "$commit" "$(printf %s "$repo" | json)" "$main" "$commit" \
     "$(git log -1 --format=%s "$commit" | json)" "$who")
   answer=$(printf %s "$body" | curl --silent --show-error --max-time 10 --retry 2 --retry-connrefused \
     --header 'Content-Type: application/json' --header 'X-Event-Type: push' \
-    --header "X-Delivery-Id: $(date +%s)-$$-$commit-$ref" \
+    --header "X-Delivery-Id: $commit-$(date +%s)-$$-$count" \
     --header "X-Signature-256: sha256=$(printf %s "$body" | signature)" --data-binary @- "$url" 2>&1)
   case $answer in
     *'"accepted":true'*) echo "kici: told about ${ref#refs/*/}" ;;

@@ -122,12 +122,12 @@ func (w *watcher) lines(ctx context.Context, jobs []adminwire.Job) error {
 
 // stepLines shows the new lines of a step. Where only the last matters, those before are passed over.
 func (w *watcher) stepLines(ctx context.Context, j adminwire.Job, s adminwire.Step) error {
-	key := stepKey{j.JobID, s.StepIndex}
-	if w.brief && s.Status.Terminal() {
-		return nil
+	key, limit := stepKey{j.JobID, s.StepIndex}, pageLines
+	if w.brief {
+		limit = 20
 	}
 	for w.from[key] >= 0 {
-		page, err := w.c.Logs(ctx, w.run, j.JobID, s.StepIndex, client.LogQuery{From: w.from[key], Limit: pageLines})
+		page, err := w.c.Logs(ctx, w.run, j.JobID, s.StepIndex, client.LogQuery{From: w.from[key], Limit: limit})
 		if err != nil {
 			return err
 		}

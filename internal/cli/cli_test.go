@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"kici/internal/server/servertest"
+)
+
+func TestMain(m *testing.M) {
+	run := func() {
+		os.Exit(Run(context.Background(), os.Args, Process{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}))
+	}
+	testscript.Main(m, map[string]func(){"kici": run, "kici-admin": run})
+}
+
+// TestScripts runs each script against a server of its own, which the command line finds by its data folder.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/scripts/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			home := servertest.New(t, nil)
+			home.Start(t)
+			testscript.Run(t, testscript.Params{
+				Files: []string{file},
+				Setup: func(env *testscript.Env) error {
+					for name, value := range map[string]string{
+						"KICI_DATA_DIR": home.Settings.DataDir, "REPOS": home.Repos, "URL": home.URL(), "XDG_DATA_HOME": env.WorkDir,
+						"GIT_CONFIG_GLOBAL": filepath.Join(env.WorkDir, "gitconfig"), "GIT_CONFIG_NOSYSTEM": "1", "USER": "pusher",
+					} {
+						env.Setenv(name, value)
+					}
+					return os.WriteFile(filepath.Join(env.WorkDir, "gitconfig"), []byte("[user]\nname = t\nemail = t@example.org\n[init]\ndefaultBranch = main\n"), 0o644)
+				},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){
+					"exits":  exits,
+					"like":   like,
+					"agent":  func(ts *testscript.TestScript, _ bool, args []string) { employ(t, home, args) },
+					"column": column,
+					"mode":   mode,
+				},
+				UpdateScripts: os.Getenv("KICI_UPDATE_SCRIPTS") != "",
+			})
+		})
+	}
+}
+
+// exits CODE COMMAND… runs a command that must end with the code.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if code != want {
+		ts.Fatalf("exit code %d, want %d", code, want)
+	}
+}
+
+// What differs from run to run, with what stands for it: of the same width, so that tables stay aligned.
+var varying = []struct {
+	pattern *regexp.Regexp
+	text    string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "00000000-0000-0000-0000-000000000000"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z`), "2026-01-01T00:00:00Z"},
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), strings.Repeat("f", 64)},
+	{regexp.MustCompile(`\b[0-9a-f]{40}\b`), strings.Repeat("f", 40)},
+	{regexp.MustCompile(`\b[0-9a-f]{7}\b`), "fffffff"},
+	{regexp.MustCompile(`\b\d\.\ds`), "0.0s"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:4000"},
+	{regexp.MustCompile(`kat_[0-9a-f]+`), "kat_00000000"},
+}
+
+// like FILE compares what the last command printed with a file, but for what differs from run to run.
+func like(ts *testscript.TestScript, _ bool, args []string) {
+	got := ts.ReadFile("stdout")
+	for _, v := range varying {
+		got = v.pattern.ReplaceAllString(got, v.text)
+	}
+	if want := ts.ReadFile(args[0]); got != want {
+		ts.Fatalf("printed\n%s\nwant\n%s", got, want)
+	}
+}
+
+// column NAME N puts the N-th column of the first row of the table that was printed last into a variable.
+func column(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	lines := strings.Split(ts.ReadFile("stdout"), "\n")
+	if len(lines) < 3 {
+		ts.Fatalf("no table")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(strings.Split(lines[2], " | ")[n]))
+}
+
+// mode FILE 600 checks who may read a file.
+func mode(ts *testscript.TestScript, _ bool, args []string) {
+	info, err := os.Stat(args[0])
+	ts.Check(err)
+	if got := strconv.FormatInt(int64(info.Mode().Perm()), 8); got != args[1] {
+		ts.Fatalf("mode %s, want %s", got, args[1])
+	}
+}
+
+// employ connects an agent that runs nothing and tells of success: agent ID [hold].
+func employ(t *testing.T, home *servertest.Home, args []string) {
+	home.Employ(t, &servertest.Agent{ID: args[0], Chunks: 3, Hold: len(args) > 1 && args[1] == "hold"})
+	servertest.Await(t, "the agent's registration", func() bool {
+		return home.Count(t, "SELECT count(*) FROM agents WHERE agent_id = $1 AND disconnected_at IS NULL", args[0]) == 1
+	}, nil)
+}
+
+func TestExpiryIsNeverMisread(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"30d": "2026-01-31T00:00:00Z", "12h": "2026-01-01T12:00:00Z", "45m": "2026-01-01T00:45:00Z", "2027-01-01T00:00:00Z": "2027-01-01T00:00:00Z",
+		"30": "", "30s": "", "d": "", "-3d": "", "0d": "", "1h30": "", "-5m": "", "tomorrow": "", "2020-01-01T00:00:00Z": "", "99999999d": "",
+	} {
+		got, err := expiry(text, now)
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("%s: %v, want an error", text, got)
+		case want != "" && (err != nil || got.Format(time.RFC3339) != want):
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+}
+
+func TestShellWordsStayOneWord(t *testing.T) {
+	for in, want := range map[string]string{"work": "work", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "a/b-c.d": "a/b-c.d"} {
+		if got := shellWord(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(in)).Output()
+		if err != nil || string(out) != in {
+			t.Errorf("%q through a shell: %q, %v", in, out, err)
+		}
+	}
+}
