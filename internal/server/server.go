@@ -202,16 +202,23 @@ func (s *Server) URL() string {
 const stopTime = 5 * time.Second
 
 // Stop ends the server: no new requests, agents told to come back, loops ended, stores closed. Jobs go on at their
-// agents, which report to the next start.
+// agents, which report to the next start. A server whose Start failed is stopped as far as it had come.
 func (s *Server) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
-	s.hub.Stop(ctx)
-	err := s.http.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close() // a reader that follows a log for ever must not keep the server
+	var err error
+	if s.http != nil {
+		s.hub.Stop(ctx)
+		err = s.http.Shutdown(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = s.http.Close() // a reader that follows a log for ever must not keep the server
+		}
+	} else if s.listener != nil {
+		err = s.listener.Close()
 	}
-	s.loops.Stop()
+	if s.loops != nil {
+		s.loops.Stop()
+	}
 	return errors.Join(err, s.close())
 }
 

@@ -12,8 +12,8 @@ import (
 
 // The ways in which a cancel can be refused.
 var (
-	ErrRunNotFound = errors.New("Run not found")
-	ErrRunTerminal = errors.New("Run already in terminal state")
+	ErrRunNotFound = errors.New("no such run")
+	ErrRunTerminal = errors.New("the run has ended already")
 )
 
 // CancelResult is what a cancel did.
