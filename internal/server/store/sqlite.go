@@ -14,6 +14,9 @@ import (
 // the program has far fewer texts, so only made-up ones get there.
 const maxStatements = 512
 
+// maxReaders bounds the connections that read beside the writer.
+const maxReaders = 4
+
 func connectSQLite(o Options) (*DB, error) {
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
@@ -39,8 +42,8 @@ func connectSQLite(o Options) (*DB, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), conn.Close(), single.Close())
 	}
-	readers.SetMaxOpenConns(4)
-	readers.SetMaxIdleConns(2)
+	readers.SetMaxOpenConns(maxReaders)
+	readers.SetMaxIdleConns(maxReaders) // a connection that is opened again prepares all its statements again
 	w := &singleWriter{conn: conn, prepared: newPrepared(conn)}
 	return &DB{Dialect: SQLite, writer: w, reader: newPrepared(readers), pools: []*sql.DB{readers, single}}, nil
 }
