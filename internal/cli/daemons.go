@@ -19,6 +19,7 @@ import (
 	"kici/internal/agent/runner"
 	"kici/internal/kit/config"
 	"kici/internal/kit/telemetry"
+	"kici/internal/kit/version"
 	"kici/internal/server"
 )
 
@@ -124,6 +125,7 @@ func (p Process) agentCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("the settings are not right, the agent does not start:\n%w", err)
 			}
+			c.Version = version.Read().Version
 			err = agent.Run(cmd.Context(), c, telemetry.NewLog(p.Stderr, c.LogLevel, telemetry.FormatAuto))
 			var exit *agent.ExitError
 			if errors.As(err, &exit) {
@@ -181,7 +183,7 @@ func (p Process) runOwnAgent(ctx context.Context, s *server.Server, labels []str
 	}
 	child := exec.Command(self, "agent")
 	child.Env = append(agentEnviron(p.Environ),
-		"KICI_ORCHESTRATOR_URL="+s.AgentURL(), "KICI_AGENT_TOKEN="+token, "KICI_AGENT_ID=up-"+s.NodeID(),
+		"KICI_ORCHESTRATOR_URL="+s.AgentURL(), "KICI_AGENT_TOKEN="+token, "KICI_AGENT_ID=up-"+s.NodeID()[:min(8, len(s.NodeID()))],
 		"KICI_LABELS="+strings.Join(labels, ","), "KICI_PORT=0", "KICI_AGENT_IS_ORCHESTRATOR_HOST=true")
 	child.Stdout, child.Stderr = p.Stderr, p.Stderr
 	child.SysProcAttr = bound()
