@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,7 +42,7 @@ type child struct {
 	dirs    privateDirs
 
 	mu       sync.Mutex
-	smap     *bundle.Map                   // of the bundle; nil until it is made
+	smap     []byte                        // of the bundle; nil until it is made
 	sleeping map[string]context.CancelFunc // timers of the script, by its id
 	woken    map[string]bool               // timers whose wake came before their sleep
 }
@@ -73,6 +74,7 @@ func Main(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
 		woken:    map[string]bool{},
 	}
 	c.out = newOutgoing(stdout, func(err error) { end(fmt.Errorf("%w: %w", errAgentGone, err)) })
+	c.out.last = c.dirs.removeAll
 	c.shells = newShells(c.out)
 	defer c.shells.close()
 	defer c.dirs.removeAll()
@@ -84,7 +86,7 @@ func Main(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer signal.Stop(signals)
 	c.out.say(map[string]string{"type": TypeReady})
 	go c.readInput(stdin)
-	vm, err := c.newVM()
+	vm, err := c.newVM(ctx)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return exitException
@@ -149,23 +151,38 @@ func (c *child) execute(ctx context.Context, vm *script.VM, m Message) int {
 			c.out.mask.Add(v)
 		}
 	}
-	built, err := bundle.Build(bundle.Options{Root: job.workflowRoot(), Workflow: job.workflowFile(), Program: "run"})
+	built, err := c.bundled(e, job)
 	if err != nil {
 		c.out.log(JobLog, strings.Split(err.Error(), "\n")...)
 		c.out.fail("Workflow cannot be loaded: " + firstLine(err.Error()))
 		return exitFailed
 	}
-	if m, err := bundle.ParseMap(built.Map); err == nil { // without it traces show no places, which is bearable
-		c.mu.Lock()
-		c.smap = m
-		c.mu.Unlock()
-	}
+	c.mu.Lock()
+	c.smap = built.Map
+	c.mu.Unlock()
 	if built.NeedsNode != "" {
 		err = c.runNode(ctx, built, e.Request, job)
 	} else {
 		err = c.runEmbedded(ctx, vm, built, e.Request, job)
 	}
 	return c.finish(ctx, err)
+}
+
+// bundled gives the workflow's script: the one that came with the job, or one that is made now.
+func (c *child) bundled(e Execute, job Job) (bundle.Result, error) {
+	if e.Bundle != nil {
+		return bundle.Result{Part: []byte(e.Bundle.Part), Map: []byte(e.Bundle.Map)}, nil
+	}
+	built, err := bundle.Build(bundle.Options{Root: job.workflowRoot(), Workflow: job.workflowFile(), Program: "run"})
+	if err == nil && e.KeepBundle {
+		b := Bundle{Type: TypeBundle}
+		outside := func(file string) bool { return !strings.HasPrefix(file, ".kici/") }
+		if built.NeedsNode == "" && !slices.ContainsFunc(built.Sources, outside) {
+			b.Part, b.Map = string(built.Part), string(built.Map)
+		}
+		c.out.say(b)
+	}
+	return built, err
 }
 
 // workflowRoot is the repository that holds the workflow: the workspace, or a part of it for a global workflow.
@@ -231,10 +248,11 @@ var errJobFailed = errors.New("the job failed")
 // trace gives the author's part of a stack as lines of their own, innermost first; empty when there is none.
 func (c *child) trace(stack string) string {
 	c.mu.Lock()
-	m := c.smap
+	raw := c.smap
 	c.mu.Unlock()
-	if m == nil {
-		return ""
+	m, err := bundle.ParseMap(raw) // only now: most jobs show no trace
+	if err != nil {
+		return "" // without places a trace says less, which is bearable
 	}
 	var b strings.Builder
 	for _, p := range m.Frames(ownFrames(stack)) {

@@ -15,14 +15,14 @@ import (
 // embeddedMemory bounds the heap of a workflow on the embedded host, as node bounds its own.
 const embeddedMemory = 2 << 30
 
-// newVM makes the engine, with the host's functions in it. It is made while the runner waits for its job, since that
-// time costs nobody anything.
-func (c *child) newVM() (*script.VM, error) {
+// newVM makes the engine, with the host's functions and all of our own script in it. It is made while the runner waits
+// for its job, since that time costs nobody anything.
+func (c *child) newVM(ctx context.Context) (*script.VM, error) {
 	vm, err := script.New(script.Limits{Timeout: script.Unlimited, MemoryBytes: embeddedMemory, ResultBytes: script.Unlimited})
 	if err != nil {
 		return nil, fmt.Errorf("start embedded host: %w", err)
 	}
-	if err := c.offer(vm); err != nil {
+	if err := errors.Join(c.offer(vm), bundle.LoadLibrary(ctx, vm, "run")); err != nil {
 		_ = vm.Close()
 		return nil, fmt.Errorf("start embedded host: %w", err)
 	}
@@ -31,7 +31,7 @@ func (c *child) newVM() (*script.VM, error) {
 
 // runEmbedded runs the script in this process. Time limits are the steps' own: see guard for one that never yields.
 func (c *child) runEmbedded(ctx context.Context, vm *script.VM, built bundle.Result, request json.RawMessage, job Job) error {
-	if err := vm.Run(ctx, "<eval>", string(built.Script)); err != nil {
+	if err := vm.Run(ctx, "<eval>", string(built.Part)); err != nil {
 		return c.loadFailed(ctx, err)
 	}
 	about, err := json.Marshal(newBoot("embedded", "", job, rand.Text()))

@@ -18,6 +18,7 @@ const (
 	TypeProvenance      = "provenance.request"
 	TypeApprovalRequest = "approval.request"
 	TypeConcurrency     = "concurrency.report"
+	TypeBundle          = "bundle"
 	TypeJobComplete     = "job.complete"
 )
 
@@ -191,6 +192,19 @@ type Abort struct {
 type Execute struct {
 	Type    string          `json:"type"`
 	Request json.RawMessage `json:"request"`
+	// Bundle is the workflow as an earlier runner has bundled it from the same files; nil lets the runner do it.
+	Bundle *Bundle `json:"bundle,omitempty"`
+	// KeepBundle asks for the bundle that the runner makes. It comes before any other message, and before the author's
+	// code is run, so that it is what the runner made for certain.
+	KeepBundle bool `json:"keepBundle,omitempty"`
+}
+
+// Bundle is a workflow ready for the embedded host. Without Part it is no use to another job: it needs node, or files
+// from outside of the folder .kici.
+type Bundle struct {
+	Type string `json:"type,omitempty"`
+	Part string `json:"part,omitempty"` // the author's part, see bundle.Result
+	Map  string `json:"map,omitempty"`  // its source map
 }
 
 // JobComplete is the result of the job and the runner's last message.

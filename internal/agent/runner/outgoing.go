@@ -15,6 +15,7 @@ import (
 type outgoing struct {
 	mask *redact.Redactor
 	lost func(error) // called once when the agent no longer takes messages
+	last func()      // called before the job's result leaves: the agent may end this process as soon as it has it
 
 	mu       sync.Mutex
 	w        *bufio.Writer
@@ -25,7 +26,7 @@ type outgoing struct {
 
 // newOutgoing writes to the agent's pipe; lost hears when that is no more.
 func newOutgoing(w io.Writer, lost func(error)) *outgoing {
-	return &outgoing{mask: redact.New(nil), w: bufio.NewWriterSize(w, 64<<10), lost: lost, step: JobLog}
+	return &outgoing{mask: redact.New(nil), w: bufio.NewWriterSize(w, 64<<10), lost: lost, last: func() {}, step: JobLog}
 }
 
 // send writes a message of the runner script, masked where it may hold text of the author's making.
@@ -43,6 +44,7 @@ func (o *outgoing) send(m Message) error {
 		}
 	case *JobComplete:
 		o.complete = true
+		o.last()
 	}
 	o.writeLocked(out)
 	o.flushLocked()
@@ -156,6 +158,7 @@ func (o *outgoing) fail(message string, results ...StepResult) {
 		return
 	}
 	o.complete = true
+	o.last()
 	if results == nil {
 		results = []StepResult{}
 	}

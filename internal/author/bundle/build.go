@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -168,7 +169,7 @@ func (b *build) result(out api.BuildResult) (Result, error) {
 		if strings.HasSuffix(f.Path, ".map") {
 			res.Map = f.Contents
 		} else {
-			res.Script = b.whole(f.Contents)
+			res.Script, res.Part = b.whole(f.Contents)
 		}
 	}
 	sources, err := b.sources(out.Metafile)
@@ -179,12 +180,15 @@ func (b *build) result(out api.BuildResult) (Result, error) {
 	return res, nil
 }
 
-// whole adds the library to the author's part of a script.
-func (b *build) whole(part []byte) []byte {
+// whole adds the library to the author's part of a script. The part alone has another head of one line, so the same
+// source map fits both.
+func (b *build) whole(out []byte) (script, part []byte) {
 	if b.host == hostNode {
-		return part
+		return out, nil
 	}
-	return slices.Concat(part, []byte(scriptMid), []byte(b.library.text), []byte(scriptTail))
+	script = slices.Concat(out, []byte(scriptMid), []byte(b.library.text), []byte(scriptTail))
+	body := bytes.TrimPrefix(out, []byte(scriptHead))
+	return script, slices.Concat([]byte(partHead), body, []byte(partTail))
 }
 
 // diagnostics turns esbuild's messages into ours. Files outside the repository keep their absolute path.

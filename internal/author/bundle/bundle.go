@@ -24,6 +24,9 @@ type Result struct {
 	// Script is a classic script that leaves no global names for the embedded engine, an ES module for node.
 	// It may be stored anywhere: what it does not contain it imports by absolute path.
 	Script []byte
+	// Part is the author's part of an embedded script alone: a classic script to be run once in an engine that has
+	// loaded the library with LoadLibrary. Map fits it, too. nil for node.
+	Part []byte
 	// Map is the source map (version 3). Its sources are paths relative to Options.Root with forward slashes for the
 	// author's files, and `kici:…` for embedded ones. See ParseMap.
 	Map []byte

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/evanw/esbuild/pkg/api"
 )
@@ -53,7 +54,9 @@ func freeGlobalDefines() map[string]string {
 
 // freeUse finds the marks. One after typeof is a question whether the global is there, which the engine answers by
 // itself. A call of esbuild's stand-in for require is one that it could not resolve when bundling.
-var freeUse = regexp.MustCompile(`(typeof\s+)?\b(?:` + freePrefix + `(\w+)|__(require)(?:\.|\([^)]))`)
+var freeUse = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(typeof\s+)?\b(?:` + freePrefix + `(\w+)|__(require)(?:\.|\([^)]))`)
+})
 
 // needsNode gives the reason why a bundle made for the embedded engine must run on node, "" when it need not. A bundle
 // that fails for another reason is an error.
@@ -94,7 +97,7 @@ func freeGlobal(res Result) (string, error) {
 	if !bytes.Contains(res.Script, []byte(freePrefix)) && !bytes.Contains(res.Script, []byte("__require")) {
 		return "", nil // the common case, and the expression below takes its time
 	}
-	for _, m := range freeUse.FindAllSubmatchIndex(res.Script, -1) {
+	for _, m := range freeUse().FindAllSubmatchIndex(res.Script, -1) {
 		if m[2] >= 0 {
 			continue
 		}

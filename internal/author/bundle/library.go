@@ -139,6 +139,10 @@ const (
 	scriptMid  = "return __kiciNamespace; };\nconst __kiciProgram = function (module, exports, require) {\n"
 	scriptTail = "};\n__kiciProgram(__kiciLibrary, __kiciLibrary.exports, __kiciAuthor);\n}\n"
 
+	// The same for an engine that has loaded the library already, see LoadLibrary.
+	partHead = `"use strict"; __kiciStart(function (__kiciLibrary) { let __kiciNamespace;`
+	partTail = "return __kiciNamespace; });\n"
+
 	// authorEntry hands the author's exports out of the function, marked as those of an ES module: the library takes
 	// the default export of any other kind of module to be the module itself.
 	authorEntry = `import * as namespace from "kici:workflow"; __kiciNamespace = { ...namespace, __esModule: true };`

@@ -142,13 +142,13 @@ func loadEmbedded(a api.OnLoadArgs) (api.OnLoadResult, error) {
 	return api.OnLoadResult{Contents: &source, Loader: api.LoaderTS}, nil
 }
 
-var metaUse = regexp.MustCompile(`\bimport\.meta\b|\b__dirname\b|\b__filename\b`)
+var metaUse = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\bimport\.meta\b|\b__dirname\b|\b__filename\b`) })
 
 // loadWithMeta gives a module that asks where it lies the answer it would have without a bundle. The declaration goes
 // before the first line's text, so that no line moves.
 func loadWithMeta(a api.OnLoadArgs) (api.OnLoadResult, error) {
 	raw, err := os.ReadFile(a.Path)
-	if err != nil || !metaUse.Match(raw) {
+	if err != nil || !metaUse().Match(raw) {
 		return api.OnLoadResult{}, err
 	}
 	url := "file://" + filepath.ToSlash(a.Path)

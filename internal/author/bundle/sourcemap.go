@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Map finds the place in the author's file for a place in a script.
@@ -132,14 +133,14 @@ func (m *Map) Lookup(line, column int) (Place, bool) {
 }
 
 // A frame of a stack trace ends in `name:line:column`, perhaps in brackets.
-var frame = regexp.MustCompile(`:(\d+):(\d+)\)?$`)
+var frame = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`:(\d+):(\d+)\)?$`) })
 
 // Frames maps a stack trace of the script, as the embedded engine or node print it, to places in sources. Lines that
 // are no frames of the script are left out.
 func (m *Map) Frames(stack string) []Place {
 	var list []Place
 	for line := range strings.SplitSeq(stack, "\n") {
-		match := frame.FindStringSubmatch(strings.TrimSpace(line))
+		match := frame().FindStringSubmatch(strings.TrimSpace(line))
 		if match == nil || strings.Contains(line, "node:") { // a frame of node's own modules has lines of its own
 			continue
 		}

@@ -332,3 +332,26 @@ func BenchmarkHostCall(b *testing.B) {
 		}
 	}
 }
+
+func TestCompiledCodeRunsAsItsTextDoes(t *testing.T) {
+	code, err := Compile(`globalThis.twice = (x) => 2 * x; globalThis.fails = () => { throw new Error("no") };`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := newVM(t, Limits{})
+	if err := v.RunCompiled(t.Context(), code); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.Call(t.Context(), "twice", json.RawMessage("21")); err != nil || string(got) != "42" {
+		t.Errorf("twice(21) = %s, %v", got, err)
+	}
+	if _, err := v.Call(t.Context(), "fails"); kindOf(err) != KindThrew {
+		t.Errorf("err = %v", err)
+	}
+	if _, err := Compile("let = 1;;("); err == nil {
+		t.Error("a script that does not parse was compiled")
+	}
+	if err := v.RunCompiled(t.Context(), []byte{0, 1}); err == nil {
+		t.Error("what is no code ran")
+	}
+}

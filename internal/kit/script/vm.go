@@ -159,6 +159,10 @@ func (v *VM) Close() error {
 // Run evaluates a classic script, such as a bundle, and drops its result. Its name stands in stack traces. Promise
 // reactions that the script leaves behind run with the next Call.
 func (v *VM) Run(ctx context.Context, name, source string) error {
+	return v.evaluate(ctx, name, func() (quickjs.Value, error) { return v.js.EvalValue(source, quickjs.EvalGlobal) })
+}
+
+func (v *VM) evaluate(ctx context.Context, name string, eval func() (quickjs.Value, error)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := v.ready(ctx); err != nil {
@@ -166,7 +170,7 @@ func (v *VM) Run(ctx context.Context, name, source string) error {
 	}
 	defer v.interruptWith(ctx)()
 	// The engine names every source "<eval>"; a trace with the caller's name is worth the rewriting.
-	r, err := v.js.EvalValue(source, quickjs.EvalGlobal)
+	r, err := eval()
 	if err != nil {
 		return named(v.classify(ctx, err), name)
 	}
