@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Auth is the credential for one repository.
@@ -145,10 +146,10 @@ func writeSSH(dir string, auth *Auth) (string, error) {
 		shellWord(key), shellWord(hosts), strict), nil
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
+var plainWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_./-]+$`) })
 
 func shellWord(s string) string {
-	if plainWord.MatchString(s) {
+	if plainWord().MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

@@ -41,7 +41,8 @@ type Cache struct {
 	// may a job have what the mirror holds without the remote being asked.
 	key     []byte
 	granted *lru.Cache[string, struct{}]
-	mu      sync.Mutex // one clean-up at a time
+	mu      sync.Mutex                    // one clean-up at a time
+	trees   *lru.Cache[string, *snapshot] // by URL and commit
 
 	maxPacks int // packs of a mirror before they are made one
 }
@@ -57,7 +58,11 @@ func OpenCache(dir string) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open mirror cache: %w", err)
 	}
-	return &Cache{dir: dir, key: key, granted: granted, maxPacks: maxPacks}, nil
+	trees, err := lru.New[string, *snapshot](maxSnapshots)
+	if err != nil {
+		return nil, fmt.Errorf("open mirror cache: %w", err)
+	}
+	return &Cache{dir: dir, key: key, granted: granted, trees: trees, maxPacks: maxPacks}, nil
 }
 
 // mirror is one locked mirror: <cache>/<hash of the URL>.git, a bare repository with a reference for each commit that
@@ -70,9 +75,22 @@ type mirror struct {
 // clone makes the workspace from the mirror. done is false when the caller should do it without: the mirror is busy,
 // or broken, in which case it has been deleted.
 func (c *Cache) clone(ctx context.Context, a *access, spec CloneSpec, dir string, copyObjects bool) (done bool, err error) {
+	t, err := c.repository(ctx, a, spec, dir, copyObjects)
+	if err != nil {
+		return ctx.Err() != nil || fromRemote(err), err
+	}
+	if err := c.writeTree(ctx, a, dir, t); err != nil {
+		c.drop(a.url)
+		return ctx.Err() != nil, err
+	}
+	return true, nil
+}
+
+// repository makes the repository of the workspace. The mirror is locked no longer than that takes.
+func (c *Cache) repository(ctx context.Context, a *access, spec CloneSpec, dir string, copyObjects bool) (target, error) {
 	m, err := c.open(ctx, a.url)
 	if err != nil {
-		return ctx.Err() != nil, err
+		return target{}, err
 	}
 	defer m.lock.Close()
 	permit := c.permit(a)
@@ -83,17 +101,16 @@ func (c *Cache) clone(ctx context.Context, a *access, spec CloneSpec, dir string
 	fetched := !ok
 	if fetched {
 		if t, err = m.fetch(ctx, a, spec); err != nil {
-			if ctx.Err() != nil || fromRemote(err) {
-				return true, err
+			if ctx.Err() == nil && !fromRemote(err) {
+				m.remove()
 			}
-			m.remove()
-			return false, err
+			return target{}, err
 		}
 		c.granted.Add(permit, struct{}{})
 	}
-	if err := m.checkout(ctx, a, t, dir, copyObjects); err != nil {
+	if err := m.populate(a, t, dir, copyObjects); err != nil {
 		m.remove()
-		return ctx.Err() != nil, err
+		return target{}, err
 	}
 	now := time.Now()
 	_ = os.Chtimes(m.dir, now, now) // tells how recently it was used
@@ -101,7 +118,36 @@ func (c *Cache) clone(ctx context.Context, a *access, spec CloneSpec, dir string
 		m.keepSmall(ctx, a, c.maxPacks)
 		c.keepSmall(m.dir)
 	}
-	return true, nil
+	return t, nil
+}
+
+// writeTree writes the files: a small tree from memory, where it has been before, any other by git.
+func (c *Cache) writeTree(ctx context.Context, a *access, dir string, t target) error {
+	key := a.url + "\x00" + t.commit
+	if s, ok := c.trees.Get(key); ok && packsWhole(dir) {
+		if s.restore(dir) == nil {
+			return nil
+		}
+		if err := empty(dir, ".git"); err != nil { // git sorts it out
+			return err
+		}
+	}
+	if err := writeTree(ctx, a, dir, t); err != nil {
+		return err
+	}
+	if s, err := takeSnapshot(dir); err == nil {
+		c.trees.Add(key, s)
+	}
+	return nil
+}
+
+// drop deletes a mirror of which git could not write the files. One that is busy serves others well, so it stays.
+func (c *Cache) drop(url string) {
+	dir := c.path(url)
+	if lock, err := acquire(context.Background(), dir+".lock", 0); err == nil {
+		_ = removeAll(dir)
+		lock.Close()
+	}
 }
 
 // permit stands for a repository and the credential used for it.
@@ -113,8 +159,7 @@ func (c *Cache) permit(a *access) string {
 
 // open locks the mirror of the URL, making it first when there is none.
 func (c *Cache) open(ctx context.Context, url string) (*mirror, error) {
-	sum := sha256.Sum256([]byte(url))
-	dir := filepath.Join(c.dir, hex.EncodeToString(sum[:16])+".git")
+	dir := c.path(url)
 	lock, err := acquire(ctx, dir+".lock", lockPatience)
 	if err != nil {
 		return nil, err
@@ -128,6 +173,12 @@ func (c *Cache) open(ctx context.Context, url string) (*mirror, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// path is where the mirror of the URL lies.
+func (c *Cache) path(url string) string {
+	sum := sha256.Sum256([]byte(url))
+	return filepath.Join(c.dir, hex.EncodeToString(sum[:16])+".git")
 }
 
 // create makes an empty mirror in place of whatever a killed agent left half done.
@@ -170,7 +221,7 @@ func acquire(ctx context.Context, path string, patience time.Duration) (*os.File
 // recall finds the commit of the spec among those the mirror is known to hold, under the same ref. Without a full
 // commit id only the remote knows what the ref points to.
 func (m *mirror) recall(spec CloneSpec) (target, bool) {
-	if !fullHex.MatchString(spec.SHA) || spec.Ref == "" {
+	if !complete(spec.SHA) || spec.Ref == "" {
 		return target{}, false
 	}
 	raw, err := os.ReadFile(filepath.Join(m.dir, "seen", spec.SHA))
@@ -205,8 +256,8 @@ func (m *mirror) fetch(ctx context.Context, a *access, spec CloneSpec) (target, 
 	return t, err
 }
 
-// checkout builds the workspace's own repository from the mirror's packs.
-func (m *mirror) checkout(ctx context.Context, a *access, t target, dir string, copyObjects bool) error {
+// populate builds the workspace's own repository from the mirror's packs.
+func (m *mirror) populate(a *access, t target, dir string, copyObjects bool) error {
 	gitDir := filepath.Join(dir, ".git")
 	if err := initRepository(gitDir); err != nil {
 		return err
@@ -226,7 +277,7 @@ func (m *mirror) checkout(ctx context.Context, a *access, t target, dir string, 
 	if err := place(shallow, filepath.Join(gitDir, "shallow"), true); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return checkout(ctx, a, dir, t)
+	return describe(a, dir, t)
 }
 
 // place links a file, or copies it where linking is not wanted or not possible.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -67,12 +68,21 @@ func wrapClone(a *access, err error) error {
 	return nil
 }
 
-var (
-	hexID   = regexp.MustCompile(`^[0-9a-fA-F]{4,64}$`)
-	fullHex = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-	// What git check-ref-format refuses, and a leading dash, which would be an option.
-	badRef = regexp.MustCompile(`^[-/.]|\.\.|//|/\.|@\{|[\x00-\x20\x7f~^:?*\[\\]|\.lock$|[/.]$`)
-)
+// badRef finds what git check-ref-format refuses, and a leading dash, which would be an option. Like every expression
+// here it is compiled when it is needed: each step runner is started from this program, too, and has no use for it.
+var badRef = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[-/.]|\.\.|//|/\.|@\{|[\x00-\x20\x7f~^:?*\[\\]|\.lock$|[/.]$`)
+})
+
+// abbreviated tells a commit id, or a beginning of one.
+func abbreviated(id string) bool {
+	return len(id) >= 4 && len(id) <= 64 && strings.Trim(id, "0123456789abcdef") == ""
+}
+
+// complete tells a whole commit id, in SHA-1 or SHA-256.
+func complete(id string) bool {
+	return (len(id) == 40 || len(id) == 64) && abbreviated(id)
+}
 
 // check refuses what git would read as something else than a name, before it stands on a command line or in a file.
 func (s *CloneSpec) check() error {
@@ -81,10 +91,10 @@ func (s *CloneSpec) check() error {
 	}
 	s.SHA = strings.ToLower(s.SHA)
 	s.Ref = strings.TrimPrefix(strings.TrimPrefix(s.Ref, "refs/heads/"), "refs/tags/")
-	if s.SHA != "" && !hexID.MatchString(s.SHA) {
+	if s.SHA != "" && !abbreviated(s.SHA) {
 		return fmt.Errorf("%q is no commit id", s.SHA)
 	}
-	if s.Ref != "" && badRef.MatchString(s.Ref) {
+	if s.Ref != "" && badRef().MatchString(s.Ref) {
 		return fmt.Errorf("%q is no name of a branch or tag", s.Ref)
 	}
 	return nil
@@ -100,7 +110,10 @@ func cloneAlone(ctx context.Context, a *access, spec CloneSpec, dir string) erro
 	if err != nil {
 		return err
 	}
-	return checkout(ctx, a, dir, t)
+	if err := describe(a, dir, t); err != nil {
+		return err
+	}
+	return writeTree(ctx, a, dir, t)
 }
 
 // target is what a spec has been resolved to.
@@ -122,7 +135,7 @@ func fetch(ctx context.Context, a *access, spec CloneSpec, gitDir string) (targe
 	}
 	tip, err := fetchRef(ctx, a, gitDir, ref)
 	switch {
-	case refMissing(err) && fullHex.MatchString(spec.SHA):
+	case refMissing(err) && complete(spec.SHA):
 		tip = target{ref: ref} // the branch is gone, its commit may still be there
 	case err != nil:
 		return target{}, err
@@ -140,7 +153,7 @@ func fetchCommit(ctx context.Context, a *access, gitDir, sha string, tip target)
 		got.ref = "" // the tag names another commit
 	}
 	var err error
-	if fullHex.MatchString(sha) {
+	if complete(sha) {
 		if _, err = fetchArgs(ctx, a, gitDir, 1, sha); err == nil {
 			return got, nil
 		}
@@ -204,20 +217,20 @@ func fetchArgs(ctx context.Context, a *access, gitDir string, depth int, want st
 		return "", err
 	}
 	object, _, _ := strings.Cut(string(head), "\t")
-	if !fullHex.MatchString(object) {
+	if !complete(object) {
 		return "", errors.New("git fetch: the remote gave no commit")
 	}
 	return object, nil
 }
 
-var headRef = regexp.MustCompile(`(?m)^ref: refs/heads/(\S+)\tHEAD$`)
+var headRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^ref: refs/heads/(\S+)\tHEAD$`) })
 
 func defaultBranch(ctx context.Context, a *access, gitDir string) (string, error) {
 	out, err := a.git.run(ctx, fetchLimit, gitDir, "ls-remote", "--symref", a.url, "HEAD")
 	if err != nil {
 		return "", err
 	}
-	m := headRef.FindStringSubmatch(out)
+	m := headRef().FindStringSubmatch(out)
 	if m == nil {
 		return "", errors.New("the repository has no default branch")
 	}
@@ -245,8 +258,8 @@ func initRepository(gitDir string) error {
 	return nil
 }
 
-// checkout turns the fetched repository below dir into what a clone would have left, and writes the files.
-func checkout(ctx context.Context, a *access, dir string, t target) error {
+// describe turns the fetched repository below dir into what a clone would have left, but for the files.
+func describe(a *access, dir string, t target) error {
 	gitDir := filepath.Join(dir, ".git")
 	// References go into one file: a branch name never becomes a path.
 	refs, head, tracking := "", t.commit+"\n", "+refs/heads/*:refs/remotes/origin/*"
@@ -269,6 +282,11 @@ func checkout(ctx context.Context, a *access, dir string, t target) error {
 		}
 	}
 	_ = os.Remove(filepath.Join(gitDir, "FETCH_HEAD"))
+	return nil
+}
+
+// writeTree writes the files.
+func writeTree(ctx context.Context, a *access, dir string, t target) error {
 	_, err := a.git.run(ctx, checkoutLimit, dir, "read-tree", "-m", "-u", t.commit)
 	return err
 }

@@ -11,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -100,13 +102,16 @@ func removeAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// empty deletes what a folder holds and keeps the folder.
-func empty(dir string) error {
+// empty deletes what a folder holds, but for the named entries, and keeps the folder.
+func empty(dir string, but ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
+		if slices.Contains(but, e.Name()) {
+			continue
+		}
 		if err := removeAll(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
@@ -114,7 +119,7 @@ func empty(dir string) error {
 	return nil
 }
 
-var staleName = regexp.MustCompile(`^kici-[A-Za-z0-9]{6}$`)
+var staleName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^kici-[A-Za-z0-9]{6}$`) })
 
 // CleanStale removes what agents that were killed left in the temp folder: folders with our kind of name that have not
 // changed for longer than age. It returns how many it removed; what cannot be removed stays for the next time.
@@ -131,7 +136,7 @@ func CleanStale(ctx context.Context, dir string, age time.Duration, now time.Tim
 		if ctx.Err() != nil {
 			break
 		}
-		if !e.IsDir() || !staleName.MatchString(e.Name()) && !strings.HasPrefix(e.Name(), "kici-pnpm-store-") {
+		if !e.IsDir() || !staleName().MatchString(e.Name()) && !strings.HasPrefix(e.Name(), "kici-pnpm-store-") {
 			continue
 		}
 		info, err := e.Info()

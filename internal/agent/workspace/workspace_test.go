@@ -19,7 +19,7 @@ func TestAWorkspaceIsPrivateAndGoesAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Mode().Perm() != 0o700 || !staleName.MatchString(filepath.Base(w.Dir())) {
+	if info.Mode().Perm() != 0o700 || !staleName().MatchString(filepath.Base(w.Dir())) {
 		t.Errorf("%s has mode %v", w.Dir(), info.Mode())
 	}
 	// Tools leave folders in which nothing can be deleted.
