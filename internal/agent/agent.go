@@ -36,6 +36,7 @@ type Agent struct {
 	metrics *metrics
 	oplog   *oplog
 	cache   *workspace.Cache // nil when it cannot be had
+	bundles *bundles
 	facts   facts
 	started time.Time
 	unknown sync.Map // types of frames already complained about
@@ -75,6 +76,7 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 		client:    newClient(),
 		ledger:    newLedger(cfg.TempDir),
 		metrics:   newMetrics(),
+		bundles:   newBundles(),
 		started:   time.Now(),
 		offlineAt: time.Now(),
 		leave:     make(chan error, 1),

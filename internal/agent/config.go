@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -226,7 +227,7 @@ func (r *envReader) roles(name string) *[]string {
 	return &roles
 }
 
-var numeric = regexp.MustCompile(`^-?\d+(\.\d+)?$`)
+var numeric = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-?\d+(\.\d+)?$`) })
 
 func (r *envReader) properties(name string) map[string]any {
 	var props map[string]any
@@ -243,7 +244,7 @@ func (r *envReader) properties(name string) map[string]any {
 		switch {
 		case value == "true" || value == "false":
 			props[key] = value == "true"
-		case numeric.MatchString(value):
+		case numeric().MatchString(value):
 			props[key], _ = strconv.ParseFloat(value, 64) // the pattern admits numbers only
 		default:
 			props[key] = value

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,6 @@ import (
 // Time limits of a job that its dispatch does not set.
 const (
 	readyLimit   = 30 * time.Second // for the runner to start
-	exitLimit    = 5 * time.Second  // for the runner to end after its result
 	maxGrace     = 30 * time.Second // between the polite and the hard stop
 	hookLimit    = 5*time.Minute + 5*time.Second
 	guardMargin  = 30 * time.Second // the runner ends a job at its timeout by itself; this much later the agent does
@@ -62,6 +62,8 @@ type job struct {
 	requests chan struct{} // one for each question that waits for its answer
 	outbox   chan any      // messages to the runner
 
+	bundleKey string // of the workflow, "" when its bundle is of no use to other jobs
+
 	mu         sync.Mutex
 	proc       *runner.Process
 	executing  bool // the runner has its request: from now on it can end politely
@@ -71,6 +73,7 @@ type job struct {
 	steps      []wire.StepResult // as reported, for a runner that ends without a result
 	stepAt     map[int]int       // step index to its place in steps
 	silent     bool              // nothing more is reported
+	marks      []slog.Attr       // when each part of the job was done, since its acceptance
 }
 
 // outcome is how the job ended.
@@ -143,6 +146,7 @@ func (j *job) run() {
 		res = j.work(ws)
 	}
 	j.tearDown()
+	j.mark("ended")
 	j.logs.close()
 	if !j.isSilent() {
 		j.event("agent.execution.end", time.Since(j.started), map[string]any{"status": res.state})
@@ -160,6 +164,8 @@ func (j *job) run() {
 			j.log.Error("workspace is left behind", "err", err)
 		}
 	}
+	j.mark("removed")
+	j.logMarks()
 }
 
 // work prepares the job and lets the runner run it.
@@ -193,10 +199,12 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 	if err := j.prepare(ws); err != nil {
 		return j.failure(err)
 	}
+	j.mark("prepared")
 	if err := j.awaitFence(); err != nil {
 		return j.failure(err)
 	}
-	return j.converse(proc, j.request(box.workDir))
+	j.mark("confirmed")
+	return j.converse(proc, j.execution(box.workDir, filepath.Join(ws.Dir(), j.root())))
 }
 
 // failure is the outcome of a job whose runner has not given one.
@@ -230,34 +238,49 @@ func (j *job) awaitFence() error {
 	}
 }
 
+// execution is the order to run the job. repository is where the workflow is, as the agent sees it.
+func (j *job) execution(workDir, repository string) runner.Execute {
+	e := runner.Execute{Type: runner.TypeExecute, Request: j.request(workDir)}
+	j.bundleKey = bundleKey(repository, j.conf.sourceFile())
+	e.Bundle = j.a.bundles.find(j.bundleKey)
+	e.KeepBundle = e.Bundle == nil && j.bundleKey != ""
+	return e
+}
+
 // converse runs the job in the runner and handles what it says until its end.
-func (j *job) converse(proc *runner.Process, request json.RawMessage) outcome {
+func (j *job) converse(proc *runner.Process, order runner.Execute) outcome {
 	if err := j.awaitReady(proc); err != nil {
 		return j.failure(err)
 	}
+	j.mark("ready")
 	j.mu.Lock()
 	stopped := j.ctx.Err() != nil
 	if !stopped {
 		j.executing = true
-		j.tell(runner.Execute{Type: runner.TypeExecute, Request: request}) // before any abort
+		j.tell(order) // before any abort
 	}
 	j.mu.Unlock()
 	if stopped {
 		return j.failure(context.Cause(j.ctx))
 	}
 	var result *runner.JobComplete
-	for result == nil {
+	for first := true; result == nil; first = false {
 		select {
 		case m, ok := <-proc.Messages():
-			if !ok {
+			switch {
+			case !ok:
 				return j.withoutResult(proc)
+			case first && order.KeepBundle && m.Type == runner.TypeBundle:
+				j.keepBundle(m)
+			default:
+				result = j.handle(m)
+				j.mark("answered")
 			}
-			result = j.handle(m)
 		case <-j.ctx.Done():
 			return j.failure(context.Cause(j.ctx))
 		}
 	}
-	j.awaitExit(proc)
+	j.mark("completed")
 	return j.withResult(result)
 }
 
@@ -281,22 +304,10 @@ func (j *job) awaitReady(proc *runner.Process) error {
 	}
 }
 
-// awaitExit gives the runner a moment to clean up after its result; what it still says is of no interest.
-func (j *job) awaitExit(proc *runner.Process) {
-	timer := time.NewTimer(exitLimit)
-	defer timer.Stop()
-	for {
-		select {
-		case _, ok := <-proc.Messages():
-			if !ok {
-				return
-			}
-		case <-timer.C:
-			j.log.Warn("the runner did not end after its result")
-			return
-		case <-j.ctx.Done():
-			return
-		}
+// keepBundle remembers the workflow's bundle for later jobs.
+func (j *job) keepBundle(m runner.Message) {
+	if v, ok := decode[runner.Bundle](j, m); ok {
+		j.a.bundles.keep(j.bundleKey, v)
 	}
 }
 

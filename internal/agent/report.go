@@ -130,6 +130,7 @@ func (j *job) stepStarted(v runner.StepStart) {
 	}
 	j.postStep(m)
 	j.extendForHook(v.StepType, true)
+	j.mark("step")
 	j.note(v.StepIndex, v.StepType, wire.StepResult{Name: v.StepName, Status: state})
 }
 
