@@ -22,6 +22,7 @@ type admin struct {
 	json  bool
 }
 
+// adminCommand is everything that needs a server. Its flags are accepted before and after a verb.
 func (p Process) adminCommand() *cobra.Command {
 	a := &admin{Process: p}
 	cmd := &cobra.Command{

@@ -14,6 +14,7 @@ import (
 	"kici/internal/core/ci"
 )
 
+// runsCommand is about runs. Wherever one is named, latest stands for the newest.
 func (a *admin) runsCommand() *cobra.Command {
 	return group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
 		a.runsListCommand(), a.runsShowCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsExplainCommand(),
@@ -120,8 +121,10 @@ func (a *admin) runTable(runs []adminwire.Run) {
 	t.write(a.Stdout)
 }
 
+// short is a commit as people read it.
 func short(sha string) string { return sha[:min(len(sha), 7)] }
 
+// runsShowCommand shows all that is known of a run but its logs.
 func (a *admin) runsShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show RUN",
@@ -177,6 +180,7 @@ func remark(j adminwire.Job) string {
 	return ""
 }
 
+// runsCancelCommand does not ask: a cancelled run can be started again.
 func (a *admin) runsCancelCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
@@ -201,6 +205,7 @@ func (a *admin) runsCancelCommand() *cobra.Command {
 	return cmd
 }
 
+// runsStructuredCommand prints JSON always: its readers are programs.
 func (a *admin) runsStructuredCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "structured RUN",
@@ -217,6 +222,7 @@ func (a *admin) runsStructuredCommand() *cobra.Command {
 	}
 }
 
+// runsExplainCommand answers why nothing happens, for the state of this moment.
 func (a *admin) runsExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain RUN",
@@ -272,6 +278,7 @@ func candidate(c adminwire.Candidate, names map[string]string) string {
 	return c.AgentID + " fits and runs " + strings.Join(jobs, ", ")
 }
 
+// queueCommand answers the same over all runs.
 func (a *admin) queueCommand() *cobra.Command {
 	var status string
 	var limit int

@@ -13,6 +13,7 @@ import (
 // defaultScope is the scope of which every job gets the secrets.
 const defaultScope = "default"
 
+// secretCommand has no verb that shows a value: the server gives none.
 func (a *admin) secretCommand() *cobra.Command {
 	return group("secret", "Secrets that jobs get; values go in and never come out", []string{"secrets"},
 		a.secretSetCommand(), a.secretListCommand(), a.secretRemoveCommand())
@@ -51,6 +52,7 @@ func (a *admin) secretSetCommand() *cobra.Command {
 	return cmd
 }
 
+// secretListCommand lists names only. Without a scope it goes through all of them, a request for each.
 func (a *admin) secretListCommand() *cobra.Command {
 	var scope string
 	cmd := &cobra.Command{

@@ -14,6 +14,7 @@ import (
 	"kici/internal/core/adminwire"
 )
 
+// sourceCommand is about where deliveries and repositories come from.
 func (a *admin) sourceCommand() *cobra.Command {
 	add := group("add", "Make a source", nil, a.addLocalCommand(), a.addGenericCommand())
 	return group("source", "Sources: where deliveries and repositories come from", []string{"sources"},
@@ -42,6 +43,8 @@ func (h *hookFlags) path(a *admin, name string) (string, error) {
 	return path, nil
 }
 
+// addLocalCommand writes the secret beside its place before the source is made, and moves it there after: neither a source
+// whose secret nobody has nor a hook with a secret nobody takes can come of it.
 func (a *admin) addLocalCommand() *cobra.Command {
 	var base, cloneURL string
 	var hook hookFlags
@@ -119,10 +122,12 @@ func shellWord(s string) string {
 	return shellQuote(s)
 }
 
+// isAlnum tells letters and digits that every shell takes as they are.
 func isAlnum(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }
 
+// sourceHookCommand is for the repositories that are added later.
 func (a *admin) sourceHookCommand() *cobra.Command {
 	var hook hookFlags
 	cmd := &cobra.Command{
@@ -162,6 +167,7 @@ type genericFlags struct {
 	secretFromStdin, stripOn                   bool
 }
 
+// addGenericCommand makes the secret itself unless it is given, since secrets that people think of are guessed.
 func (a *admin) addGenericCommand() *cobra.Command {
 	var f genericFlags
 	cmd := &cobra.Command{
@@ -283,6 +289,7 @@ func (a *admin) sourceListCommand() *cobra.Command {
 	}
 }
 
+// sourceRemoveCommand asks first: senders are refused from then on, and most of them do not tell anybody.
 func (a *admin) sourceRemoveCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
@@ -313,6 +320,7 @@ func (a *admin) sourceRemoveCommand() *cobra.Command {
 	return cmd
 }
 
+// sourceSwitchCommand turns a source on or off without losing its settings.
 func (a *admin) sourceSwitchCommand(verb string, enabled bool) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " SOURCE",

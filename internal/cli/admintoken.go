@@ -13,11 +13,13 @@ import (
 	"kici/internal/core/adminwire"
 )
 
+// tokenCommand is about tokens of people and programs; agents have their own.
 func (a *admin) tokenCommand() *cobra.Command {
 	return group("token", "Tokens of people and programs that administer the server", []string{"tokens"},
 		a.tokenCreateCommand(), a.tokenListCommand(), a.tokenRevokeCommand())
 }
 
+// tokenCreateCommand prints the token alone on stdout, so that it can be put into a file without being seen.
 func (a *admin) tokenCreateCommand() *cobra.Command {
 	var role, key, expires string
 	cmd := &cobra.Command{
@@ -76,6 +78,7 @@ func expiry(text string, now time.Time) (time.Time, error) {
 	return end, nil
 }
 
+// days reads a number of days, which durations of the language lack. It is bounded: a hundred years are a mistake.
 func days(text string) (time.Duration, bool) {
 	number, ok := strings.CutSuffix(text, "d")
 	n, err := strconv.Atoi(number)
@@ -113,6 +116,7 @@ func (a *admin) tokenListCommand() *cobra.Command {
 	}
 }
 
+// tokenRevokeCommand does not ask: a token that has leaked must be ended at once, and another is made in a moment.
 func (a *admin) tokenRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "revoke ID",
@@ -132,11 +136,13 @@ func (a *admin) tokenRevokeCommand() *cobra.Command {
 	}
 }
 
+// agentTokenCommand is about what agents register with.
 func (a *admin) agentTokenCommand() *cobra.Command {
 	return group("agent-token", "Tokens with which agents register", []string{"agent-tokens"},
 		a.agentTokenCreateCommand(), a.agentTokenListCommand(), a.agentTokenRevokeCommand())
 }
 
+// agentTokenCreateCommand prints the token alone on stdout, and how an agent is started with it beside.
 func (a *admin) agentTokenCreateCommand() *cobra.Command {
 	var n adminwire.NewAgentToken
 	cmd := &cobra.Command{
@@ -208,6 +214,7 @@ func (a *admin) agentTokenRevokeCommand() *cobra.Command {
 	}
 }
 
+// agentsCommand shows which agents there are, with the labels that jobs are matched by.
 func (a *admin) agentsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "agents",

@@ -25,6 +25,7 @@ const evaluationLook = 50 * time.Millisecond
 // received is the state of a delivery that was not evaluated yet, or of which nothing could come.
 const received = "received"
 
+// triggerCommand is a push without a push. It waits until the delivery has been evaluated, to say which runs came of it.
 func (a *admin) triggerCommand() *cobra.Command {
 	var repo string
 	var watch bool
@@ -95,12 +96,15 @@ type triggered struct {
 	Runs   []adminwire.Run `json:"runs"`
 }
 
+// reportTrigger prints the runs, or follows them one after the other, the first started first.
 func (a *admin) reportTrigger(ctx context.Context, c *client.Client, done adminwire.Triggered, watch bool) error {
 	d, err := evaluated(ctx, c, a.org, done.DeliveryID)
 	if err != nil {
 		return err
 	}
-	list, err := c.Runs(ctx, client.RunQuery{Delivery: done.DeliveryID, Limit: 100})
+	// The time keeps the search short on a server with a long past: runs are found by it, not by their delivery.
+	since := d.ReceivedAt.Add(-time.Millisecond).Format(time.RFC3339Nano)
+	list, err := c.Runs(ctx, client.RunQuery{Delivery: done.DeliveryID, Since: since, Limit: 100})
 	if err != nil {
 		return err
 	}
@@ -143,6 +147,7 @@ func evaluated(ctx context.Context, c *client.Client, org, id string) (adminwire
 	}
 }
 
+// outcome is what became of a delivery, in a sentence.
 func outcome(d adminwire.Delivery, runs int) string {
 	switch {
 	case runs > 0:
@@ -171,6 +176,7 @@ func shortRef(ref string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(ref, "refs/heads/"), "refs/tags/")
 }
 
+// deliveriesCommand is where one looks when a push started nothing.
 func (a *admin) deliveriesCommand() *cobra.Command {
 	var status, event string
 	var limit int

@@ -22,6 +22,8 @@ const pageLines = 2000
 // server well under a millisecond.
 const lookEvery = 250 * time.Millisecond
 
+// runsLogsCommand prints steps in the order of the run. With --follow it looks at every open step in turn, so that lines of
+// steps that go on together are mixed, each with the step's name before it.
 func (a *admin) runsLogsCommand() *cobra.Command {
 	l := &logPrinter{admin: a}
 	var job, step string
@@ -98,6 +100,7 @@ func (l *logPrinter) print(ctx context.Context, follow bool) error {
 	}
 }
 
+// errNoLogs is for a name that no step has, too: which steps a job has is known only once it runs.
 var errNoLogs = errors.New("no such step has started yet")
 
 // pause waits, or gives the reason why ctx ended.
@@ -128,6 +131,7 @@ func (l *logPrinter) steps(ctx context.Context, jobs []adminwire.Job) (found boo
 	return found, nil
 }
 
+// step prints the new lines of one step. What others wrote is cleaned for a terminal and passed on as it is elsewhere.
 func (l *logPrinter) step(ctx context.Context, j adminwire.Job, s adminwire.Step) error {
 	key := stepKey{j.JobID, s.StepIndex}
 	for l.from[key] >= 0 {

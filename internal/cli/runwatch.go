@@ -58,6 +58,7 @@ type watcher struct {
 	brief  bool              // only the last lines matter
 }
 
+// follow looks at the run again and again. The state is read before the lines, so that an ended step is shown with all.
 func (w *watcher) follow(ctx context.Context) (adminwire.RunDetail, error) {
 	for {
 		run, err := w.c.Run(ctx, w.run)
@@ -109,6 +110,7 @@ func (w *watcher) explain(ctx context.Context, run adminwire.RunDetail, jobs []a
 	return nil
 }
 
+// lines shows what steps have written since the last look.
 func (w *watcher) lines(ctx context.Context, jobs []adminwire.Job) error {
 	for _, j := range jobs {
 		for _, s := range j.Steps {

@@ -50,6 +50,7 @@ func (t *table) write(out io.Writer) {
 	}
 }
 
+// writeRow aligns by cells of the terminal: names may hold wide characters.
 func writeRow(out io.Writer, cells []string, widths []int, between string) {
 	var b strings.Builder
 	for i, cell := range cells {
@@ -71,6 +72,7 @@ func pairs(out io.Writer, list ...[2]string) {
 	}
 }
 
+// when is a time as tables show it, "" for never.
 func when(t adminwire.Time) string {
 	if t.IsZero() {
 		return ""
@@ -78,6 +80,7 @@ func when(t adminwire.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// span is a duration as tables show it, "" when it is not known yet.
 func span(ms *int64) string {
 	if ms == nil {
 		return ""
@@ -85,6 +88,7 @@ func span(ms *int64) string {
 	return livetree.Duration(time.Duration(*ms) * time.Millisecond)
 }
 
+// text is a text that may be absent.
 func text(s *string) string {
 	if s == nil {
 		return ""
@@ -92,7 +96,7 @@ func text(s *string) string {
 	return *s
 }
 
-// labels are shown as they are written; none at all means whatever else says.
+// labels are shown as they are written. No list is something else than an empty one: none says what it means.
 func labels(list []string, none string) string {
 	if list == nil {
 		return none
@@ -100,6 +104,7 @@ func labels(list []string, none string) string {
 	return strings.Join(list, ",")
 }
 
+// plural counts things.
 func plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one

@@ -22,6 +22,7 @@ type answer struct {
 	body   any
 }
 
+// ok answers 200; created 201.
 func ok(body any) (answer, error) { return answer{http.StatusOK, body}, nil }
 
 func created(body any) (answer, error) { return answer{http.StatusCreated, body}, nil }
@@ -46,10 +47,12 @@ func invalid(problems ...adminwire.Problem) *refusal {
 	return &refusal{http.StatusBadRequest, adminwire.Error{Error: "Validation error", Details: problems}}
 }
 
+// problem is one wrong member, by the name that the body gives it.
 func problem(path, code, message string) adminwire.Problem {
 	return adminwire.Problem{Path: path, Message: message, Code: code}
 }
 
+// problemsOf are the mistakes in a source, in the API's form.
 func problemsOf(wrong forge.InvalidError) []adminwire.Problem {
 	out := make([]adminwire.Problem, len(wrong))
 	for i, p := range wrong {
@@ -58,6 +61,7 @@ func problemsOf(wrong forge.InvalidError) []adminwire.Problem {
 	return out
 }
 
+// otherKeyText is the refusal of what belongs to another routing key, in the words of the API's contract.
 const otherKeyText = "Access denied: token is restricted to a single routing key and this request targets a different one"
 
 // allow refuses what belongs to another routing key than the caller's token is bound to.
@@ -133,6 +137,7 @@ func known(err error) *refusal {
 	return nil
 }
 
+// write sends an answer.
 func write(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store") // answers may hold a token that is shown once

@@ -94,17 +94,24 @@ type API struct {
 	started time.Time
 	booted  atomic.Bool
 	handler http.Handler
+	live    context.Context // ends with Stop
+	stop    context.CancelFunc
 }
 
 // New makes an API. It is not ready until Booted is called.
 func New(d Deps) *API {
 	a := &API{Deps: d, started: d.Clock()}
+	a.live, a.stop = context.WithCancel(context.Background())
 	a.handler = a.observed(bounded(a.mux()))
 	return a
 }
 
 // Booted says that the server has started for good; /ready then follows the database.
 func (a *API) Booted() { a.booted.Store(true) }
+
+// Stop answers the followers that wait for log lines, so that they do not hold up the end of the HTTP server. Other
+// requests are served as before.
+func (a *API) Stop() { a.stop() }
 
 // ServeHTTP serves a path below the server's base path. A log page that is waited for may take 30 s to answer.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
@@ -167,6 +174,7 @@ func (a *API) routes() []route {
 	}
 }
 
+// mux puts the gate before every route that needs a token. Which one is decided by the table alone.
 func (a *API) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range a.routes() {

@@ -64,6 +64,8 @@ type logRequest struct {
 	wait     time.Duration
 }
 
+// logQuery reads which lines are wanted. A limit that is nonsense is the default; a cursor or a time that is nonsense is
+// refused, since a guess would show other lines than were asked for.
 func logQuery(r *http.Request) (in logRequest, err error) {
 	in = logRequest{run: r.PathValue("run"), job: r.PathValue("job"), limit: limitOf(r, 500, 2000)}
 	if in.step, err = strconv.Atoi(r.PathValue("step")); err != nil || in.step < -1 {
@@ -84,6 +86,7 @@ func logQuery(r *http.Request) (in logRequest, err error) {
 	return in, nil
 }
 
+// logPlace finds the log. A step that never logged has an empty one; a job that does not exist is refused.
 func (a *API) logPlace(ctx context.Context, in logRequest) (report.LogPlace, error) {
 	place, err := report.StepLog(ctx, a.DB.Read(), in.run, in.job, in.step)
 	if errors.Is(err, report.ErrNotFound) {
@@ -104,7 +107,7 @@ func (a *API) logLines(ctx context.Context, in logRequest, place *report.LogPlac
 		}
 		lines, total, next, err = a.Logs.Lines(ctx, place.Path, in.from, in.limit)
 		left := time.Until(deadline)
-		if err != nil || len(lines) > 0 || place.Ended || left <= 0 {
+		if err != nil || len(lines) > 0 || place.Ended || left <= 0 || a.live.Err() != nil {
 			return lines, total, next, err
 		}
 		if err := a.awaitLine(ctx, place.Path, end, min(left, lookAgain)); err != nil {
@@ -121,6 +124,7 @@ func (a *API) logLines(ctx context.Context, in logRequest, place *report.LogPlac
 func (a *API) awaitLine(ctx context.Context, path string, end int64, pause time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
+	defer context.AfterFunc(a.live, cancel)()
 	more, err := a.Logs.Wait(limited, path, end)
 	if err == nil && !more {
 		<-limited.Done()

@@ -18,6 +18,7 @@ func limitOf(r *http.Request, normal, most int) int {
 	return min(n, most)
 }
 
+// offsetOf is how many rows to pass over; nonsense passes over none.
 func offsetOf(r *http.Request) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("offset"))
 	if err != nil {
@@ -50,7 +51,7 @@ func moment(r *http.Request, name string) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// required is a parameter that must be given.
+// required refuses a request that lacks one of the parameters, and names all that it needs.
 func required(r *http.Request, names ...string) error {
 	for _, name := range names {
 		if r.URL.Query().Get(name) == "" {
@@ -60,6 +61,7 @@ func required(r *http.Request, names ...string) error {
 	return nil
 }
 
+// truthy tells whether a switch is on.
 func truthy(r *http.Request, name string) bool {
 	v := r.URL.Query().Get(name)
 	return v == "true" || v == "1"

@@ -12,6 +12,7 @@ import (
 	"kici/internal/server/report"
 )
 
+// queueStatuses are the states of queue rows, first those that have not ended.
 var queueStatuses = []string{string(ci.QueuePending), string(ci.QueueDispatched), string(ci.QueueRecovering),
 	string(ci.QueueCompleted), string(ci.QueueFailed), string(ci.QueueExpired)}
 
@@ -35,6 +36,7 @@ func (a *API) listQueue(r *http.Request) (answer, error) {
 	return ok(adminwire.QueueList{Entries: entries})
 }
 
+// showQueued explains one row, by the id of its job.
 func (a *API) showQueued(r *http.Request) (answer, error) {
 	id := r.PathValue("id")
 	entries, err := report.Queue(r.Context(), a.DB.Read(), report.QueueFilter{ID: id, Limit: 1})
@@ -50,6 +52,7 @@ func (a *API) showQueued(r *http.Request) (answer, error) {
 	return ok(entries[0])
 }
 
+// listHosts shows agents that are gone, too: an operator looks for the machine that is missing.
 func (a *API) listHosts(r *http.Request) (answer, error) {
 	hosts, err := report.Hosts(r.Context(), a.DB.Read())
 	if err != nil {
@@ -59,6 +62,7 @@ func (a *API) listHosts(r *http.Request) (answer, error) {
 	return ok(adminwire.HostList{Hosts: hosts})
 }
 
+// listDeliveries is where one looks when a push started nothing. It never holds a payload.
 func (a *API) listDeliveries(r *http.Request) (answer, error) {
 	q := r.URL.Query()
 	f := report.DeliveryFilter{OrgID: q.Get("orgId"), RoutingKey: q.Get("routingKey"), Event: q.Get("event"), Action: q.Get("action"),
@@ -81,6 +85,7 @@ func (a *API) listDeliveries(r *http.Request) (answer, error) {
 	return ok(adminwire.DeliveryList{Deliveries: deliveries, Total: total, Limit: f.Limit, Offset: f.Offset})
 }
 
+// showDelivery needs the organisation: two of them may have deliveries of one id.
 func (a *API) showDelivery(r *http.Request) (answer, error) {
 	if err := required(r, "orgId"); err != nil {
 		return answer{}, err

@@ -269,6 +269,9 @@ func TestFollowerWaitsForTheNextLine(t *testing.T) {
 	go func() { got <- call(t, s, s.Auditor, "GET", step+"?cursor=1&wait=25s", nil) }()
 	chunk(t, s, "m2", "two")
 	(<-got).want(t, 200, `\"msg\":\"two\"`)
+	go func() { got <- call(t, s, s.Auditor, "GET", step+"?cursor=2&wait=25s", nil) }()
+	s.API.Stop() // whenever it comes, the follower is answered and may ask the next server
+	(<-got).want(t, 200, `"lines":[],"nextCursor":"2"`)
 	if _, err := s.Engine.Cancel(t.Context(), "r1", "test", "", true); err != nil {
 		t.Fatal(err)
 	}

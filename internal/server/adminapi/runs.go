@@ -29,6 +29,7 @@ var filterStatuses = func() []string {
 	return out
 }()
 
+// runFilter reads the query. A scoped token sees the runs of its own routing key alone, without being told.
 func (a *API) runFilter(r *http.Request) (report.RunFilter, error) {
 	q := r.URL.Query()
 	f := report.RunFilter{Statuses: list(r, "status"), Workflow: q.Get("workflowName"), Repo: q.Get("repo"), DeliveryID: q.Get("deliveryId"),
@@ -43,6 +44,7 @@ func (a *API) runFilter(r *http.Request) (report.RunFilter, error) {
 	return f, err
 }
 
+// listRuns gives a page of runs, or with ?count=true only their number, which dashboards ask for all the time.
 func (a *API) listRuns(r *http.Request) (answer, error) {
 	f, err := a.runFilter(r)
 	if err != nil {
@@ -78,6 +80,7 @@ func (a *API) theRun(r *http.Request) (adminwire.RunDetail, error) {
 	return run, allow(r, key)
 }
 
+// showRun is the run without its jobs, which may be a thousand.
 func (a *API) showRun(r *http.Request) (answer, error) {
 	run, err := a.theRun(r)
 	if err != nil {
@@ -87,6 +90,7 @@ func (a *API) showRun(r *http.Request) (answer, error) {
 	return ok(adminwire.OneRun{Run: run})
 }
 
+// listJobs gives all jobs of a run at once: a plan is bounded, and a part of a graph is of no use.
 func (a *API) listJobs(r *http.Request) (answer, error) {
 	run, err := a.theRun(r)
 	if err != nil {
@@ -99,6 +103,7 @@ func (a *API) listJobs(r *http.Request) (answer, error) {
 	return ok(adminwire.JobList{Jobs: jobs})
 }
 
+// showResult is for programs that pass a run on; see adminwire.RunResult.
 func (a *API) showResult(r *http.Request) (answer, error) {
 	run, err := a.theRun(r)
 	if err != nil {
@@ -112,6 +117,7 @@ func (a *API) showResult(r *http.Request) (answer, error) {
 	return ok(result)
 }
 
+// explainRun judges the queue and the agents at this moment; nothing of it is stored.
 func (a *API) explainRun(r *http.Request) (answer, error) {
 	run, err := a.theRun(r)
 	if err != nil {
@@ -149,6 +155,7 @@ func (a *API) cancelRun(r *http.Request) (answer, error) {
 	return ok(adminwire.CancelResult{Status: result.Status, CancelledJobs: result.Cancelled})
 }
 
+// cancel looks at the routing key first: a run of somebody else's is refused whatever its state.
 func (a *API) cancel(ctx context.Context, r *http.Request, id string, force bool) (engine.CancelResult, error) {
 	if _, key, err := report.RunOf(ctx, a.DB.Read(), id); err == nil {
 		if err := allow(r, key); err != nil {

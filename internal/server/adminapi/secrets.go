@@ -16,6 +16,7 @@ func (a *API) vault() (Secrets, error) {
 	return a.Secrets, nil
 }
 
+// actor is who the audit log says it was.
 func actor(r *http.Request) secrets.Actor {
 	id := caller(r)
 	return secrets.Actor{UserID: id.TokenID, Role: string(id.Role), RoutingKey: id.RoutingKey}
@@ -29,6 +30,7 @@ type place struct {
 	NewScope string `json:"newScope"`
 }
 
+// listScopes leaves out the scopes of the server's own, which the store hides.
 func (a *API) listScopes(r *http.Request) (answer, error) {
 	if err := required(r, "orgId"); err != nil {
 		return answer{}, err
@@ -44,6 +46,7 @@ func (a *API) listScopes(r *http.Request) (answer, error) {
 	return ok(adminwire.Scopes{Scopes: append([]string{}, scopes...)})
 }
 
+// listKeys is noted each time: names of secrets tell a reader what there is to steal.
 func (a *API) listKeys(r *http.Request) (answer, error) {
 	if err := required(r, "orgId", "scope"); err != nil {
 		return answer{}, err
@@ -72,6 +75,7 @@ func (a *API) changeSecret(done string, change func(vault Secrets) error) (answe
 	return ok(map[string]bool{done: true})
 }
 
+// createScope is no error for a scope that exists.
 func (a *API) createScope(r *http.Request) (answer, error) {
 	var in place
 	if err := read(r, &in); err != nil {
@@ -80,6 +84,7 @@ func (a *API) createScope(r *http.Request) (answer, error) {
 	return a.changeSecret("created", func(v Secrets) error { return v.CreateScope(r.Context(), actor(r), in.OrgID, in.Scope) })
 }
 
+// renameScope moves the secrets; jobs that name the old scope no longer get them.
 func (a *API) renameScope(r *http.Request) (answer, error) {
 	var in place
 	if err := read(r, &in); err != nil {
@@ -90,12 +95,14 @@ func (a *API) renameScope(r *http.Request) (answer, error) {
 	})
 }
 
+// deleteScope is no error when there is none, so that a script may repeat it.
 func (a *API) deleteScope(r *http.Request) (answer, error) {
 	return a.changeSecret("deleted", func(v Secrets) error {
 		return v.DeleteScope(r.Context(), actor(r), r.PathValue("org"), r.PathValue("scope"))
 	})
 }
 
+// setSecret takes the empty text as a value, and refuses an absent one: a mistyped member must not empty a secret.
 func (a *API) setSecret(r *http.Request) (answer, error) {
 	var in adminwire.Secret
 	if err := read(r, &in); err != nil {
@@ -109,6 +116,7 @@ func (a *API) setSecret(r *http.Request) (answer, error) {
 	})
 }
 
+// deleteSecret is no error when there is none, so that a script may repeat it.
 func (a *API) deleteSecret(r *http.Request) (answer, error) {
 	return a.changeSecret("deleted", func(v Secrets) error {
 		return v.Delete(r.Context(), actor(r), r.PathValue("org"), r.PathValue("scope"), r.PathValue("key"))
@@ -180,6 +188,7 @@ type accessEntry struct {
 	Meta         map[string]any `json:"meta,omitempty"`
 }
 
+// listAccess is itself noted, always: who looks at the log is part of it.
 func (a *API) listAccess(r *http.Request) (answer, error) {
 	q := r.URL.Query()
 	f := auth.AccessFilter{OrgID: q.Get("orgId"), ActorType: q.Get("actorType"), ActorID: q.Get("actorId"), Action: q.Get("action"),

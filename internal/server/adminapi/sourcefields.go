@@ -95,4 +95,5 @@ func checkProvider(members map[string]json.RawMessage, s forge.Settings) error {
 	return nil
 }
 
+// isNull tells an explicit null from a value.
 func isNull(raw json.RawMessage) bool { return string(bytes.TrimSpace(raw)) == "null" }

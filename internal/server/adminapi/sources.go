@@ -9,6 +9,9 @@ import (
 	"kici/internal/server/forge"
 )
 
+// createSource makes a generic source, or a local one when localConfig says where its repositories lie. Its deliveries are
+// proven by hmac_sha256 unless the body says otherwise, and a method that needs a secret is refused without one: an open
+// source must be asked for by name.
 func (a *API) createSource(r *http.Request) (answer, error) {
 	var members map[string]json.RawMessage
 	if err := read(r, &members); err != nil {
@@ -36,6 +39,7 @@ func (a *API) createSource(r *http.Request) (answer, error) {
 	return created(adminwire.OneSource{Source: a.view(src)})
 }
 
+// listSources needs the organisation: a list over all of them would be one nobody may see.
 func (a *API) listSources(r *http.Request) (answer, error) {
 	if err := required(r, "orgId"); err != nil {
 		return answer{}, err
@@ -52,6 +56,7 @@ func (a *API) listSources(r *http.Request) (answer, error) {
 	return ok(out)
 }
 
+// showSource shows a deleted source too, since runs may still name it.
 func (a *API) showSource(r *http.Request) (answer, error) {
 	src, err := a.Sources.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -60,6 +65,7 @@ func (a *API) showSource(r *http.Request) (answer, error) {
 	return ok(adminwire.OneSource{Source: a.view(src)})
 }
 
+// changeSource takes effect with the next delivery, on every node.
 func (a *API) changeSource(r *http.Request) (answer, error) {
 	var members map[string]json.RawMessage
 	if err := read(r, &members); err != nil {
@@ -73,6 +79,7 @@ func (a *API) changeSource(r *http.Request) (answer, error) {
 	return ok(adminwire.OneSource{Source: a.view(src)})
 }
 
+// deleteSource hides the source and frees its name; with ?hard=true the row goes, and with it what its runs could name.
 func (a *API) deleteSource(r *http.Request) (answer, error) {
 	id, hard := r.PathValue("id"), truthy(r, "hard")
 	remove := a.Sources.Delete

@@ -19,6 +19,7 @@ func (a *API) health(*http.Request) (answer, error) {
 		Version: a.Build.Version, BuildDate: a.Build.Date, BuildCommit: a.Build.Commit, SDKVersion: a.Build.SDK})
 }
 
+// ready follows the database once the server has started. A server that drains stays ready: deliveries must still land.
 func (a *API) ready(r *http.Request) (answer, error) {
 	checks := map[string]string{"boot": "ok", "database": "ok"}
 	status := http.StatusOK
@@ -39,6 +40,7 @@ func (a *API) ready(r *http.Request) (answer, error) {
 	return answer{status, body}, nil
 }
 
+// capabilities let an agent or a client know before it connects whether it will be understood.
 func (a *API) capabilities(*http.Request) (answer, error) {
 	return ok(adminwire.Capabilities{OrchestratorVersion: a.Build.Version, ProtocolVersion: a.Build.Protocol, MinProtocolVersion: 1})
 }

@@ -38,6 +38,7 @@ func (a *API) note(r *http.Request, action, targetType, targetID string) {
 	a.Tokens.Note(r.Context(), entry(r, action, targetType, targetID))
 }
 
+// createToken answers with the text of the token, which is stored nowhere: who loses it makes another.
 func (a *API) createToken(r *http.Request) (answer, error) {
 	var in adminwire.NewAdminToken
 	if err := read(r, &in); err != nil {
@@ -63,6 +64,7 @@ func (a *API) createToken(r *http.Request) (answer, error) {
 	return created(out)
 }
 
+// listTokens shows revoked tokens too, since the access log names them.
 func (a *API) listTokens(r *http.Request) (answer, error) {
 	tokens, err := a.Tokens.AdminTokens(r.Context())
 	if err != nil {
@@ -76,6 +78,8 @@ func (a *API) listTokens(r *http.Request) (answer, error) {
 	return ok(out)
 }
 
+// revokeToken may end the very token that the request was made with; the next request is refused then. The last owner
+// token stays: without it nobody could make another.
 func (a *API) revokeToken(r *http.Request) (answer, error) {
 	id := r.PathValue("id")
 	err := a.recorded(r, func(ctx context.Context, tx *store.Tx) (auth.Entry, error) {
@@ -90,6 +94,7 @@ func (a *API) revokeToken(r *http.Request) (answer, error) {
 	return ok(adminwire.Revoked{Revoked: true})
 }
 
+// createAgentToken makes a static token. Those for single agents are made by whoever starts the agents.
 func (a *API) createAgentToken(r *http.Request) (answer, error) {
 	var in adminwire.NewAgentToken
 	if err := read(r, &in); err != nil {
@@ -112,6 +117,7 @@ func (a *API) createAgentToken(r *http.Request) (answer, error) {
 		AgentType: string(made.Type), CreatedAt: adminwire.At(made.CreatedAt)})
 }
 
+// listAgentTokens shows a token by its first characters, by which people tell tokens apart.
 func (a *API) listAgentTokens(r *http.Request) (answer, error) {
 	kind := auth.AgentType(r.URL.Query().Get("type"))
 	if kind != "" && kind != auth.AgentStatic && kind != auth.AgentEphemeral {
@@ -150,6 +156,7 @@ func (a *API) revokeAgentToken(r *http.Request) (answer, error) {
 	return ok(adminwire.Kicked{Kicked: a.Kicker.KickToken(ctx, id)})
 }
 
+// at is a stored time that may be NULL, as the API writes it.
 func at(millis *int64) adminwire.Time {
 	if millis == nil {
 		return adminwire.Time{}
@@ -157,6 +164,7 @@ func at(millis *int64) adminwire.Time {
 	return adminwire.At(*millis)
 }
 
+// orNull is a text that is null in JSON when it is empty: absent texts are stored as NULL and read as "".
 func orNull(s string) *string {
 	if s == "" {
 		return nil

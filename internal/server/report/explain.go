@@ -7,6 +7,7 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
+	"kici/internal/kit/collate"
 	"kici/internal/server/store"
 )
 
@@ -47,6 +48,8 @@ func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Expl
 			e.Reason = *j.Reason
 		case inQueue:
 			e.Reason, e.Agents = view.explain(w)
+		case heldByWave(j):
+			e.Reason = wavePlace(j, jobs)
 		default:
 			e.Reason = openNeeds(j, status)
 		}
@@ -75,4 +78,27 @@ func openNeeds(j adminwire.Job, status map[string]ci.JobStatus) ci.Reason {
 		return *j.Reason
 	}
 	return ci.NewReason(ci.ReasonNeeds, "waits for "+strings.Join(open, ", "), map[string]any{"open": open[:min(len(open), ci.MaxListEntries)]})
+}
+
+// heldByWave tells whether a job waits only for its turn in a fan-out that runs a few children at a time.
+func heldByWave(j adminwire.Job) bool {
+	return j.Status == ci.JobPending && j.Reason != nil && j.Reason.Code == ci.ReasonWave
+}
+
+// wavePlace names the siblings that have the places now, and how many get one before this job. Places are given in the
+// order of names, as the engine does.
+func wavePlace(j adminwire.Job, jobs []adminwire.Job) ci.Reason {
+	before, now := 0, []string{}
+	for _, s := range jobs {
+		switch {
+		case s.BaseJobName != j.BaseJobName || s.JobID == j.JobID || s.Status.Terminal():
+		case !heldByWave(s):
+			now = append(now, s.JobName)
+		case collate.Compare(s.JobName, j.JobName) < 0:
+			before++
+		}
+	}
+	shown := now[:min(len(now), ci.MaxListEntries)]
+	message := fmt.Sprintf("%s; now %s; %s before it", j.Reason.Message, strings.Join(shown, ", "), plural(before, "job"))
+	return ci.NewReason(ci.ReasonWave, message, map[string]any{"now": shown, "ahead": before})
 }

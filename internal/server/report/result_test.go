@@ -4,12 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/ci"
+	"kici/internal/core/label"
 	"kici/internal/core/wire"
+	"kici/internal/decide/plan"
+	"kici/internal/server/engine"
 	"kici/internal/server/fleet"
 	"kici/internal/server/report"
 	"kici/internal/server/store"
@@ -123,6 +127,27 @@ func TestStepLogKnowsWhenNothingMoreComes(t *testing.T) {
 		}
 		if _, err := report.StepLog(t.Context(), db.Read(), "r", "none", 0); !errors.Is(err, report.ErrNotFound) {
 			t.Errorf("unknown job: %v", err)
+		}
+	})
+}
+
+func TestExplainTellsThePlaceInAFanOut(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		e := seed(t, db)
+		child := func(name string, gated bool) plan.Job {
+			return plan.Job{ID: "w-" + name, Name: "each (" + name + ")", BaseName: "each", VariantLabel: name, Config: json.RawMessage(`{}`),
+				Selector: label.Selector{Labels: []string{"none"}}, MaxParallel: 1, WaveGated: gated}
+		}
+		must(t, e.Register(t.Context(), engine.Registration{RunID: "w", OrgID: "default", RoutingKey: "k", Provider: "local", Repo: "app", Ref: "main", SHA: "abc",
+			TriggerEvent: "push", Plan: plan.Plan{Workflow: "ci", Jobs: []plan.Job{child("a", false), child("c", true), child("b", true)}}}))
+		why, err := report.Explain(t.Context(), db.Read(), "w")
+		must(t, err)
+		const want = "waits for a place: 1 of its fan-out run at a time; now each (a); 1 job before it"
+		if got := why.Jobs[1].Reason; got.Code != ci.ReasonWave || got.Message != want {
+			t.Errorf("third child: %+v", got)
+		}
+		if got := why.Jobs[2].Reason.Message; !strings.HasSuffix(got, "0 jobs before it") {
+			t.Errorf("second child: %s", got)
 		}
 	})
 }
