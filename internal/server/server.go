@@ -209,9 +209,10 @@ func (s *Server) Stop() error {
 	var err error
 	if s.http != nil {
 		s.hub.Stop(ctx)
+		s.api.Stop() // whoever waits for a log line is answered
 		err = s.http.Shutdown(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = s.http.Close() // a reader that follows a log for ever must not keep the server
+			err = s.http.Close() // a slow reader must not keep the server
 		}
 	} else if s.listener != nil {
 		err = s.listener.Close()

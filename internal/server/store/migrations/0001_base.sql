@@ -239,6 +239,7 @@ CREATE TABLE execution_runs (
     cancel_forced       BOOLEAN NOT NULL DEFAULT FALSE
 );
 CREATE INDEX execution_runs_created ON execution_runs (created_at DESC, run_id);
+CREATE INDEX execution_runs_delivery ON execution_runs (delivery_id);
 CREATE INDEX execution_runs_open ON execution_runs (created_at) WHERE completed_at IS NULL;
 CREATE TABLE execution_jobs (
     job_id            TEXT PRIMARY KEY,
