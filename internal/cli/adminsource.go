@@ -72,17 +72,17 @@ func (a *admin) addLocalCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		secret := newSecret()
-		draft, err := draftSecret(path, secret)
+		token, method := newSecret(), "bearer_token"
+		draft, err := draftSecret(path, "Authorization: Bearer "+token)
 		if err != nil {
 			return err
 		}
 		defer draft.drop()
-		config, err := json.Marshal(map[string]string{"secret": secret})
+		config, err := json.Marshal(map[string]string{"token": token})
 		if err != nil {
 			return err
 		}
-		src, err := c.CreateSource(ctx, adminwire.SourceSettings{OrgID: a.org, Name: &args[0], VerificationConfig: config,
+		src, err := c.CreateSource(ctx, adminwire.SourceSettings{OrgID: a.org, Name: &args[0], VerificationMethod: &method, VerificationConfig: config,
 			LocalConfig: &adminwire.LocalConfig{RepoBasePath: folder, CloneURLBase: cloneURL}})
 		if err != nil {
 			return err

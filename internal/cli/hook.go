@@ -22,7 +22,7 @@ func hookScript(url, base, secretFile string) string {
 // shellQuote makes one word of a text for a shell.
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// newSecret makes a secret of 64 hex digits: one block of the HMAC, as the hook needs it.
+// newSecret makes a secret of 64 hex digits.
 func newSecret() string {
 	var raw [32]byte
 	_, _ = rand.Read(raw[:]) // never fails, by its documentation
