@@ -44,7 +44,8 @@ type Agent struct {
 	address atomic.Value                                    // of the HTTP endpoints, once they listen
 	pause   func(attempt int, chance float64) time.Duration // before connecting again
 
-	guardMargin time.Duration // see the constant
+	guardMargin time.Duration // see the constants
+	spareLife   time.Duration
 
 	leave     chan error // asks Serve to end; holds one, more change nothing
 	closing   sync.WaitGroup
@@ -52,6 +53,7 @@ type Agent struct {
 	session   *session // nil while not registered
 	job       *job     // nil while idle
 	last      *job     // the latest, whose workspace may still be going away
+	spare     *spare   // nil when there is none
 	draining  bool
 	idle      *time.Timer // of a scaler-managed agent
 	offlineAt time.Time
@@ -83,6 +85,7 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 		pause:     reconnectPause,
 
 		guardMargin: guardMargin,
+		spareLife:   spareLife,
 	}
 	a.oplog = newOplog(log.Handler(), redact.New([]string{cfg.Token}))
 	a.log = slog.New(a.oplog).With("agent", cfg.AgentID)
@@ -117,6 +120,7 @@ func (a *Agent) serveUntil(ctx context.Context, force <-chan struct{}) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer a.ledger.close()
 	defer a.closing.Wait()
+	defer a.dropSpare()
 	defer end(nil)
 	if err := a.serveHTTP(life); err != nil {
 		return &ExitError{Code: 1, Err: err}

@@ -18,9 +18,14 @@ import (
 var benchRunner = flag.String("runner", os.Args[0], "program to run steps with, for benchmarks")
 
 // BenchmarkTrivialJob measures a job of one step with one command, from its dispatch to its terminal status, and prints
-// when each part of it was done (median).
+// when each part of it was done: with a runner that was used before, and with one of its own.
 func BenchmarkTrivialJob(b *testing.B) {
-	repo, sha := benchRepository(b)
+	b.Run("again", func(b *testing.B) { benchTrivialJob(b, nil) })
+	b.Run("fresh", func(b *testing.B) { benchTrivialJob(b, map[string]string{"TOKEN": "a-secret"}) })
+}
+
+func benchTrivialJob(b *testing.B, secrets map[string]string) {
+	repo, sha := newGitRepository(b, map[string]string{".kici/workflows/ci.ts": steps("echo hello"), "README.md": "# Small\n"})
 	s := newFakeServer(b)
 	a := startAgent(b, s.url, "", func(c *Config) { c.RunnerCommand = []string{*benchRunner, "__runner"} })
 	p := s.accept()
@@ -29,7 +34,9 @@ func BenchmarkTrivialJob(b *testing.B) {
 	var names []string
 	run := func(id string) {
 		begin := time.Now()
-		p.send(dispatch(id, map[string]any{"checkout": true}, func(d *wire.JobDispatch) { d.RepoURL, d.SHA = repo, sha }))
+		p.send(dispatch(id, map[string]any{"checkout": true}, func(d *wire.JobDispatch) {
+			d.RepoURL, d.SHA, d.Secrets = repo, sha, secrets
+		}))
 		p.ack(expect[wire.JobAck](p).MessageID)
 		j := a.latest()
 		m, _ := terminal(p)
@@ -107,32 +114,30 @@ func (p *peer) drain() []wire.Message {
 	return list
 }
 
-// benchRepository makes a small repository and gives its URL and commit.
-func benchRepository(b *testing.B) (url, sha string) {
-	dir := b.TempDir()
-	write := func(name, text string) {
+// newGitRepository makes a repository of these files and gives its URL and commit.
+func newGitRepository(t testing.TB, files map[string]string) (url, sha string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
 	}
-	write(".kici/workflows/ci.ts", `import { workflow, job, step, push } from '@kici-dev/sdk';
-export default workflow('ci', { on: push(), jobs: [job('build', { runsOn: 'linux', steps: [step('hello', async ({ $ }) => { await $`+"`echo hello`"+`; })] })] });
-`)
-	write("README.md", "# Small\n")
 	git := func(args ...string) string {
 		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x@example.com"}, args...)...)
 		out, err := cmd.Output()
 		if err != nil {
-			b.Fatalf("git %v: %v", args, err)
+			t.Fatalf("git %v: %v", args, err)
 		}
 		return string(out)
 	}
 	git("init", "-q", "-b", "main")
 	git("add", ".")
 	git("commit", "-q", "-m", "all")
+	git("branch", "other")
 	return "file://" + dir, git("rev-parse", "HEAD")[:40]
 }

@@ -66,10 +66,11 @@ func (a *Agent) cancelled(c wire.JobCancel) {
 	}
 }
 
-// finished frees the agent and reports the end, in one step: once the server knows of the end it may send the next job.
-func (a *Agent) finished(j *job, report func()) {
+// finished frees the agent and reports the end, in one step: once the server knows of the end it may send the next job,
+// which may want the runner of this one.
+func (a *Agent) finished(j *job, spare *spare, report func()) {
 	a.mu.Lock()
-	a.job = nil
+	a.job, a.spare = nil, spare
 	report()
 	a.startIdleLocked(false)
 	draining := a.draining

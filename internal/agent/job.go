@@ -62,7 +62,12 @@ type job struct {
 	requests chan struct{} // one for each question that waits for its answer
 	outbox   chan any      // messages to the runner
 
-	bundleKey string // of the workflow, "" when its bundle is of no use to other jobs
+	bundleKey string        // of the workflow, "" when its bundle is of no use to other jobs
+	spareID   string        // of the runner, "" when it is of no use to other jobs
+	turns     int           // jobs that the runner has served before
+	ready     bool          // the runner waits for the job's order
+	silence   chan struct{} // closed when the runner is to hear no more
+	fed       chan struct{} // closed when it will hear no more
 
 	mu         sync.Mutex
 	proc       *runner.Process
@@ -96,6 +101,8 @@ func newJob(a *Agent, d wire.JobDispatch, fence <-chan struct{}) *job {
 		done:     make(chan struct{}),
 		requests: make(chan struct{}, maxRequests),
 		outbox:   make(chan any, 2*maxRequests),
+		silence:  make(chan struct{}),
+		fed:      make(chan struct{}),
 		stepAt:   map[int]int{},
 	}
 	j.ctx, j.end = context.WithCancelCause(context.Background())
@@ -145,7 +152,7 @@ func (j *job) run() {
 	} else {
 		res = j.work(ws)
 	}
-	j.tearDown()
+	spare := j.clear(res)
 	j.mark("ended")
 	j.logs.close()
 	if !j.isSilent() {
@@ -153,12 +160,19 @@ func (j *job) run() {
 	}
 	j.a.metrics.ended(res.state)
 	j.log.Info("job ended", "state", res.state, "err", res.err, "took", time.Since(j.started))
-	j.a.finished(j, func() {
+	j.a.finished(j, spare, func() {
 		if !j.isSilent() {
 			j.report(res)
 			j.event("agent.teardown", 0, nil)
 		}
 	})
+	if spare != nil {
+		j.rest(spare)
+		j.a.closing.Go(func() { j.a.keepSpare(spare) })
+	} else {
+		j.tearDown()
+	}
+	j.mark("rested")
 	if ws != nil {
 		if err := ws.Close(); err != nil {
 			j.log.Error("workspace is left behind", "err", err)
@@ -186,14 +200,10 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 	}
 	env := j.environment(box)
 	// The runner starts while the source is fetched: starting costs time, and it waits for its request anyway.
-	proc, err := runner.Start(j.ctx, runner.Options{Dir: ws.Dir(), Env: env, Command: box.command})
-	if err != nil {
+	if err := j.startRunner(runner.Options{Dir: ws.Dir(), Env: env, Command: box.command}); err != nil {
 		return j.failure(fmt.Errorf("the step runner cannot be started: %w", err))
 	}
-	j.mu.Lock()
-	j.proc = proc
-	j.mu.Unlock()
-	j.a.closing.Go(func() { j.feed(proc) })
+	j.a.closing.Go(j.feed)
 	j.sendContext(env, ws.Dir(), box.kind)
 	j.event("agent.execution.start", 0, nil)
 	if err := j.prepare(ws); err != nil {
@@ -204,7 +214,7 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 		return j.failure(err)
 	}
 	j.mark("confirmed")
-	return j.converse(proc, j.execution(box.workDir, filepath.Join(ws.Dir(), j.root())))
+	return j.converse(j.proc, j.execution(box.workDir, filepath.Join(ws.Dir(), j.root())))
 }
 
 // failure is the outcome of a job whose runner has not given one.
@@ -244,13 +254,16 @@ func (j *job) execution(workDir, repository string) runner.Execute {
 	j.bundleKey = bundleKey(repository, j.conf.sourceFile())
 	e.Bundle = j.a.bundles.find(j.bundleKey)
 	e.KeepBundle = e.Bundle == nil && j.bundleKey != ""
+	e.Again = j.again()
 	return e
 }
 
 // converse runs the job in the runner and handles what it says until its end.
 func (j *job) converse(proc *runner.Process, order runner.Execute) outcome {
-	if err := j.awaitReady(proc); err != nil {
-		return j.failure(err)
+	if !j.ready {
+		if err := j.awaitReady(proc); err != nil {
+			return j.failure(err)
+		}
 	}
 	j.mark("ready")
 	j.mu.Lock()

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,13 +70,59 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	}
 	p.readers.Go(func() { p.readMessages(stdout) })
 	p.readers.Go(func() { p.readStderr(stderr) })
+	p.Begin(ctx)
+	return p, nil
+}
+
+// Begin makes the end of ctx, that of the next job, kill the runner and all it started. Start has done it for the first.
+func (p *Process) Begin(ctx context.Context) {
+	p.stderr.clear()
 	made := make(chan struct{})
 	p.stopCtx = context.AfterFunc(ctx, func() {
 		<-made
 		_ = p.Kill()
 	})
 	close(made)
-	return p, nil
+}
+
+// Clear ends everything that the job has left running, but not the runner. It returns when nothing of it is left.
+func (p *Process) Clear() error {
+	if err := p.group.KillOthers(); err != nil {
+		return fmt.Errorf("clear runner: %w", err)
+	}
+	return nil
+}
+
+// Rest waits until a runner that was told Again has given its result and is ready for the next job, with nothing left of
+// this one. When it fails, or the runner does not come so far before ctx ends, the runner is of no more use: Kill it.
+// Between Rest and Begin no context guards the runner.
+func (p *Process) Rest(ctx context.Context) error {
+	for {
+		select {
+		case m, ok := <-p.messages:
+			switch {
+			case !ok:
+				return errors.New("the runner has ended")
+			case m.Type != TypeReady:
+				continue // said after the result
+			case !p.stopCtx():
+				return errors.New("the job was ended")
+			}
+			return p.Clear() // the job may have started something while it was cleared the first time
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Alive tells whether a runner that rests is still there.
+func (p *Process) Alive() bool {
+	select {
+	case <-p.messages: // its end, or something that nobody asked for
+		return false
+	default:
+		return true
+	}
 }
 
 // start makes the pipes by hand: those of exec.Cmd are closed when the process ends, read or not.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,12 +50,12 @@ func (t *procTracker) started(pid int) {
 
 func (t *procTracker) exited() {}
 
-func (t *procTracker) kill(bound time.Duration) error {
+func (t *procTracker) kill(bound time.Duration, spare int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var left []int
 	gone := poll(bound, func() bool {
-		left = t.members()
+		left = slices.DeleteFunc(t.members(), func(pid int) bool { return pid == spare })
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it went by itself
 		}

@@ -40,8 +40,9 @@ type tracker interface {
 	started(pid int)
 	// exited tells it that the first process has been waited for; others may live on.
 	exited()
-	// kill sends SIGKILL to every member and waits until none is left or the bound has passed.
-	kill(bound time.Duration) error
+	// kill sends SIGKILL to every member but spare, 0 for none, and waits until none other is left or the bound has
+	// passed.
+	kill(bound time.Duration, spare int) error
 }
 
 // Start starts cmd as the leader of its own session and process group. When this process dies, the leader is killed by
@@ -101,8 +102,17 @@ func (g *Group) Signal(sig os.Signal) error {
 // Kill sends SIGKILL to every member and every descendant, also to those that left the process group, and returns when
 // none is left. It gives up after five seconds with an error that names the pids. It may be called more than once.
 func (g *Group) Kill() error {
-	if err := g.track.kill(killBound); err != nil {
+	if err := g.track.kill(killBound, 0); err != nil {
 		return fmt.Errorf("kill group %d: %w", g.Pid(), err)
+	}
+	return nil
+}
+
+// KillOthers is Kill for all but the leader, which lives on and may go on starting processes. Where members cannot be
+// told apart, it is an error.
+func (g *Group) KillOthers() error {
+	if err := g.track.kill(killBound, g.Pid()); err != nil {
+		return fmt.Errorf("kill descendants of %d: %w", g.Pid(), err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,7 +122,7 @@ func endOrphanedGroups(parent string) {
 			continue
 		}
 		t := &cgroupTracker{dir: filepath.Join(parent, e.Name())}
-		_ = t.kill(100 * time.Millisecond) // what does not go now is tried again at the next start
+		_ = t.kill(100*time.Millisecond, 0) // what does not go now is tried again at the next start
 	}
 }
 
@@ -183,7 +184,10 @@ func (t *cgroupTracker) remove() bool {
 	return t.dir == ""
 }
 
-func (t *cgroupTracker) kill(bound time.Duration) error {
+func (t *cgroupTracker) kill(bound time.Duration, spare int) error {
+	if spare != 0 {
+		return t.killOthers(bound, spare)
+	}
 	if t.remove() {
 		return nil
 	}
@@ -197,6 +201,23 @@ func (t *cgroupTracker) kill(bound time.Duration) error {
 	})
 	if !gone {
 		return fmt.Errorf("still there after %v: %v", bound, t.members())
+	}
+	return nil
+}
+
+// killOthers ends the members one by one, round after round: a member may fork while the list is read.
+func (t *cgroupTracker) killOthers(bound time.Duration, spare int) error {
+	var left []int
+	gone := poll(bound, func() bool {
+		left = slices.DeleteFunc(t.members(), func(pid int) bool { return pid == spare })
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it went by itself
+		}
+		reap(left)
+		return len(left) == 0
+	})
+	if !gone {
+		return fmt.Errorf("still there after %v: %v", bound, left)
 	}
 	return nil
 }

@@ -30,7 +30,10 @@ func (t *groupTracker) started(pid int) { t.pid = pid }
 
 func (t *groupTracker) exited() {}
 
-func (t *groupTracker) kill(bound time.Duration) error {
+func (t *groupTracker) kill(bound time.Duration, spare int) error {
+	if spare != 0 {
+		return errors.New("members of a group cannot be told apart on this system")
+	}
 	deadline := time.Now().Add(bound)
 	for {
 		err := syscall.Kill(-t.pid, syscall.SIGKILL)
