@@ -41,7 +41,7 @@ var rooms = []string{
 	// The other side of the wire.
 	"internal/agent/sandbox", "internal/agent/workspace", "internal/agent/runner", "internal/agent",
 	// Outside.
-	"internal/client", "internal/proc", "internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli", "cmd/kici",
+	"internal/client", "internal/proc", "internal/rig", "internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli", "cmd/kici",
 }
 
 // forTests are packages that only tests import.

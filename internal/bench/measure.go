@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"kici/internal/client"
 	"kici/internal/core/ci"
 	"kici/internal/proc"
+	"kici/internal/rig"
 )
 
 // Options say what is measured against what.
@@ -65,7 +65,7 @@ func coldOnce(ctx context.Context, o Options) (time.Duration, error) {
 	}
 	defer os.RemoveAll(base)
 	started := time.Now()
-	server, err := startServer(ctx, filepath.Join(base, "cold"), o)
+	server, err := proc.StartServer(ctx, filepath.Join(base, "cold"), o.environ()...)
 	if err != nil {
 		return 0, err
 	}
@@ -77,12 +77,12 @@ func coldOnce(ctx context.Context, o Options) (time.Duration, error) {
 // Idle measures the memory of a server and of agents that have nothing to do.
 func Idle(ctx context.Context, o Options) (Result, error) {
 	result := Result{Measure: "idle", Store: o.store(), Status: "success"}
-	r, err := newRig(ctx, o)
+	b, err := newBed(ctx, o)
 	if err != nil {
 		return result, err
 	}
-	defer r.close()
-	if err := r.startAgents(ctx, o, nil); err != nil {
+	defer b.close()
+	if err := b.startAgents(ctx, o, nil); err != nil {
 		return result, err
 	}
 	o.say("leaving them alone for %s", settleTime)
@@ -91,17 +91,17 @@ func Idle(ctx context.Context, o Options) (Result, error) {
 		return result, ctx.Err()
 	case <-time.After(settleTime):
 	}
-	return result, r.memory(&result)
+	return result, b.memory(&result)
 }
 
 // memory reads what the server and the largest agent use.
-func (r *rig) memory(result *Result) error {
-	server, err := proc.RSS(r.server.PID())
+func (b *bed) memory(result *Result) error {
+	server, err := proc.RSS(b.Server.PID())
 	if err != nil {
 		return err
 	}
 	result.ServerRSS = &server
-	for _, a := range r.agents {
+	for _, a := range b.Agents {
 		rss, err := proc.RSS(a.PID())
 		if err != nil {
 			return err
@@ -118,76 +118,71 @@ func (r *rig) memory(result *Result) error {
 // real agent, and the success is the stub's.
 func Latency(ctx context.Context, o Options) (Result, error) {
 	result := Result{Measure: "latency", Store: o.store(), Status: "success"}
-	r, err := newRig(ctx, o)
+	b, err := newBed(ctx, o)
 	if err != nil {
 		return result, err
 	}
-	defer r.close()
+	defer b.close()
 	stub := o
 	stub.Stub, stub.Agents = true, 1
 	dispatched := make(chan time.Time, 1)
-	if err := r.startAgents(ctx, stub, func(_ string, at time.Time) { dispatched <- at }); err != nil {
+	if err := b.startAgents(ctx, stub, func(_ string, at time.Time) { dispatched <- at }); err != nil {
 		return result, err
 	}
-	first, err := r.latencies(ctx, o, dispatched)
+	first, err := b.latencies(ctx, o, dispatched)
 	if err != nil {
 		return result, err
 	}
 	result.HTTP202, result.Dispatch, result.Success = summarise(first.accepted), summarise(first.dispatched), summarise(first.succeeded)
 	if o.Stub {
-		return result, r.memory(&result)
+		return result, b.memory(&result)
 	}
-	r.endStubs()
-	if err := r.startAgents(ctx, o, nil); err != nil {
+	b.endStubs()
+	if err := b.startAgents(ctx, o, nil); err != nil {
 		return result, err
 	}
-	second, err := r.latencies(ctx, o, nil)
+	second, err := b.latencies(ctx, o, nil)
 	if err != nil {
 		return result, err
 	}
 	result.Success = summarise(second.succeeded)
-	return result, r.memory(&result)
+	return result, b.memory(&result)
 }
 
 // timings are how long webhooks took to get where.
 type timings struct{ accepted, dispatched, succeeded []time.Duration }
 
 // latencies sends webhooks one after the other. The first is not counted: it fills caches that every later one has.
-func (r *rig) latencies(ctx context.Context, o Options, dispatched <-chan time.Time) (timings, error) {
+func (b *bed) latencies(ctx context.Context, o Options, dispatched <-chan time.Time) (timings, error) {
 	var t timings
 	for i := range o.N + 1 {
 		o.say("webhook %d of %d", i, o.N)
-		sent := time.Now()
-		accepted, deliveryID, err := r.push(ctx)
+		d, err := b.Push(ctx)
 		if err != nil {
 			return t, err
 		}
-		ended, err := r.succeeded(ctx, deliveryID)
+		ended, err := b.succeeded(ctx, d)
 		if err != nil {
 			return t, err
 		}
 		if dispatched != nil {
 			at := <-dispatched
 			if i > 0 {
-				t.dispatched = append(t.dispatched, at.Sub(sent))
+				t.dispatched = append(t.dispatched, at.Sub(d.Sent))
 			}
 		}
 		if i > 0 {
-			t.accepted, t.succeeded = append(t.accepted, accepted), append(t.succeeded, ended.Sub(sent))
+			t.accepted, t.succeeded = append(t.accepted, d.Took), append(t.succeeded, ended.Sub(d.Sent))
 		}
 	}
 	return t, nil
 }
 
 // succeeded waits for the success of the delivery's run and gives its time.
-func (r *rig) succeeded(ctx context.Context, deliveryID string) (at time.Time, err error) {
-	err = r.await(ctx, "the run to end", func() (bool, error) {
-		list, err := r.api.Runs(ctx, client.RunQuery{Limit: 1})
-		if err != nil || len(list.Runs) == 0 || !list.Runs[0].Status.Terminal() {
-			return false, err
-		}
-		run, err := r.api.Run(ctx, list.Runs[0].RunID)
-		if err != nil || run.DeliveryID == nil || *run.DeliveryID != deliveryID {
+func (b *bed) succeeded(ctx context.Context, d rig.Delivery) (at time.Time, err error) {
+	err = b.Await(ctx, "the run to end", func() (bool, error) {
+		run, ok, err := b.RunOf(ctx, d)
+		if !ok || err != nil || !run.Status.Terminal() {
 			return false, err
 		}
 		if run.Status != ci.RunSuccess {
@@ -203,52 +198,52 @@ func (r *rig) succeeded(ctx context.Context, deliveryID string) (at time.Time, e
 // lost; one that has not ended a minute after the last progress is stuck.
 func Burst(ctx context.Context, o Options) (Result, error) {
 	result := Result{Measure: "burst", Store: o.store(), Status: "success"}
-	r, err := newRig(ctx, o)
+	b, err := newBed(ctx, o)
 	if err != nil {
 		return result, err
 	}
-	defer r.close()
-	if err := r.startAgents(ctx, o, nil); err != nil {
+	defer b.close()
+	if err := b.startAgents(ctx, o, nil); err != nil {
 		return result, err
 	}
-	before, err := proc.CPU(r.server.PID())
+	before, err := proc.CPU(b.Server.PID())
 	if err != nil {
 		return result, err
 	}
 	sent := time.Now()
 	var accepted []time.Duration
 	for range o.N {
-		took, _, err := r.push(ctx)
+		d, err := b.Push(ctx)
 		if err != nil {
 			return result, err
 		}
-		accepted = append(accepted, took)
+		accepted = append(accepted, d.Took)
 	}
 	o.say("%d webhooks accepted after %s", o.N, time.Since(sent).Round(time.Millisecond))
-	if err := r.drain(ctx, o); err != nil {
+	if err := b.drain(ctx, o); err != nil {
 		return result, err
 	}
-	after, err := proc.CPU(r.server.PID())
+	after, err := proc.CPU(b.Server.PID())
 	if err != nil {
 		return result, err
 	}
 	result.HTTP202 = summarise(accepted)
 	cpu := millis(after-before) / float64(o.N)
 	result.ServerCPU = &cpu
-	if err := r.tally(ctx, o, sent, &result); err != nil {
+	if err := b.tally(ctx, o, sent, &result); err != nil {
 		return result, err
 	}
-	return result, r.memory(&result)
+	return result, b.memory(&result)
 }
 
 // stuckAfter is how long nothing may end before the measure gives up.
 const stuckAfter = time.Minute
 
 // drain waits until all runs have ended, or none does any more.
-func (r *rig) drain(ctx context.Context, o Options) error {
+func (b *bed) drain(ctx context.Context, o Options) error {
 	done, moved := 0, time.Now()
 	for {
-		n, err := r.count(ctx, terminal)
+		n, err := b.count(ctx, terminal)
 		if err != nil {
 			return err
 		}
@@ -268,8 +263,8 @@ func (r *rig) drain(ctx context.Context, o Options) error {
 }
 
 // tally counts how the runs ended. The rate is that of the server's own times, from the first webhook to the last end.
-func (r *rig) tally(ctx context.Context, o Options, sent time.Time, result *Result) error {
-	runs, err := r.runs(ctx)
+func (b *bed) tally(ctx context.Context, o Options, sent time.Time, result *Result) error {
+	runs, err := b.runs(ctx)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
+	"kici/internal/rig"
 )
 
 // follower remembers how far each step's log has been shown.
@@ -18,44 +19,20 @@ type follower struct {
 
 // watch shows the run of a delivery until it has ended, and gives its end with the time of the first line that a step
 // wrote.
-func (d *demo) watch(ctx context.Context, deliveryID string) (adminwire.RunDetail, []adminwire.Job, time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
+func (d *demo) watch(ctx context.Context, delivery rig.Delivery) (run adminwire.RunDetail, jobs []adminwire.Job, first time.Time, err error) {
 	f := &follower{d: d, from: map[string]int64{}}
-	for {
-		run, jobs, err := d.look(ctx, deliveryID)
-		if err != nil {
-			return run, nil, time.Time{}, err
+	err = d.rig.Await(ctx, "the run to end", func() (ended bool, err error) {
+		var ok bool
+		if run, ok, err = d.rig.RunOf(ctx, delivery); err != nil || !ok {
+			return false, err
 		}
-		if run.RunID != "" {
-			d.Screen.Show(run, jobs)
-			if err := f.showLines(ctx, run.RunID, jobs); err != nil {
-				return run, nil, time.Time{}, err
-			}
-			if run.Status.Terminal() {
-				return run, jobs, f.first, nil
-			}
+		if jobs, err = d.rig.API.Jobs(ctx, run.RunID); err != nil {
+			return false, err
 		}
-		if err := d.pause(ctx); err != nil {
-			return run, nil, time.Time{}, err
-		}
-	}
-}
-
-// look reads the delivery's run; an empty one while there is none.
-func (d *demo) look(ctx context.Context, deliveryID string) (run adminwire.RunDetail, jobs []adminwire.Job, err error) {
-	list, err := d.api.Runs(ctx, client.RunQuery{Limit: 1})
-	if err != nil || len(list.Runs) == 0 {
-		return run, nil, err
-	}
-	if run, err = d.api.Run(ctx, list.Runs[0].RunID); err != nil {
-		return run, nil, err
-	}
-	if run.DeliveryID == nil || *run.DeliveryID != deliveryID {
-		return adminwire.RunDetail{}, nil, nil
-	}
-	jobs, err = d.api.Jobs(ctx, run.RunID)
-	return run, jobs, err
+		d.Screen.Show(run, jobs)
+		return run.Status.Terminal(), f.showLines(ctx, run.RunID, jobs)
+	})
+	return run, jobs, f.first, err
 }
 
 func (f *follower) showLines(ctx context.Context, runID string, jobs []adminwire.Job) error {
@@ -71,7 +48,7 @@ func (f *follower) showLines(ctx context.Context, runID string, jobs []adminwire
 
 func (f *follower) showStep(ctx context.Context, runID string, j adminwire.Job, s adminwire.Step) error {
 	key := j.JobID + "/" + s.StepName
-	page, err := f.d.api.Logs(ctx, runID, j.JobID, s.StepIndex, client.LogQuery{From: f.from[key]})
+	page, err := f.d.rig.API.Logs(ctx, runID, j.JobID, s.StepIndex, client.LogQuery{From: f.from[key]})
 	if err != nil {
 		return err
 	}

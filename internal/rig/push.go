@@ -1,0 +1,74 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"kici/internal/client"
+	"kici/internal/core/adminwire"
+)
+
+// Delivery is a webhook that was accepted.
+type Delivery struct {
+	ID   string
+	Sent time.Time
+	Took time.Duration // until the 202
+}
+
+// Push sends what a post-receive hook sends after a push of the commit to main.
+func (r *Rig) Push(ctx context.Context) (Delivery, error) {
+	body, err := json.Marshal(map[string]any{"ref": "refs/heads/main", "after": r.SHA,
+		"repository":  map[string]string{"full_name": r.Repo, "default_branch": "main"},
+		"head_commit": map[string]string{"message": "Add a workflow"}})
+	if err != nil {
+		return Delivery{}, err
+	}
+	mac := hmac.New(sha256.New, []byte(r.secret))
+	mac.Write(body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Server.URL+r.Source.WebhookPath, bytes.NewReader(body))
+	if err != nil {
+		return Delivery{}, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Event-Type", "push")
+	req.Header.Set("X-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	d := Delivery{Sent: time.Now()}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return d, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	d.Took = time.Since(d.Sent)
+	if err != nil {
+		return d, err
+	}
+	if resp.StatusCode != http.StatusAccepted {
+		return d, fmt.Errorf("the webhook was answered %s: %s", resp.Status, answer)
+	}
+	var accepted struct{ DeliveryID string }
+	if err := json.Unmarshal(answer, &accepted); err != nil || accepted.DeliveryID == "" {
+		return d, errors.Join(errors.New("the webhook's answer names no delivery"), err)
+	}
+	d.ID = accepted.DeliveryID
+	return d, nil
+}
+
+// RunOf reads the newest run when it is the delivery's; ok is false while there is none.
+func (r *Rig) RunOf(ctx context.Context, d Delivery) (run adminwire.RunDetail, ok bool, err error) {
+	list, err := r.API.Runs(ctx, client.RunQuery{Limit: 1})
+	if err != nil || len(list.Runs) == 0 {
+		return run, false, err
+	}
+	run, err = r.API.Run(ctx, list.Runs[0].RunID)
+	return run, err == nil && run.DeliveryID != nil && *run.DeliveryID == d.ID, err
+}
