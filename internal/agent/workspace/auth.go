@@ -27,61 +27,85 @@ type access struct {
 	url   string
 	git   *git
 	token string // tells credentials apart; never leaves this process
-	dir   string
+	dir   string // made for the first git process; a tree from memory needs none
 }
 
-// openAccess prepares the environment of git. Secrets go into environment variables and private files only: the
-// command line of a process is open to every user of the machine.
+// openAccess prepares the access of git. Secrets go into environment variables and private files only: the command
+// line of a process is open to every user of the machine.
 func (w *Workspace) openAccess(rawURL string, auth *Auth) (*access, error) {
 	plain, auth, err := plainURL(rawURL, auth)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := tempDir(w.opts.TempDir)
+	secrets, err := auth.secrets()
 	if err != nil {
 		return nil, err
 	}
-	a := &access{url: plain, dir: dir}
-	env := cleanEnviron(w.opts.Environ)
-	env = append(env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C", "GIT_ADVICE=0")
-	secrets := []string{}
+	a := &access{url: plain, token: strings.Join(secrets, "\x00")}
+	environ := sync.OnceValues(func() ([]string, error) { return a.environ(w.opts, auth) })
+	a.git = &git{environ: environ, redact: replacer(secrets)}
+	return a, nil
+}
+
+// secrets are the texts that must not show. A credential that cannot be used is an error.
+func (auth *Auth) secrets() ([]string, error) {
+	switch {
+	case auth == nil:
+		return nil, nil
+	case auth.Kind == "basic":
+		return []string{auth.Secret, auth.pair()}, nil
+	case auth.Kind != "ssh":
+		return nil, fmt.Errorf("unknown kind of credential %q", auth.Kind)
+	case auth.HostKeyPolicy == "pinned" && strings.TrimSpace(auth.KnownHosts) == "":
+		return nil, errors.New("the host key is to be pinned and no known hosts are given")
+	}
+	return []string{auth.Secret}, nil
+}
+
+// pair is user and password as HTTP wants them.
+func (auth *Auth) pair() string {
+	user := auth.User
+	if user == "" {
+		user = "x-access-token"
+	}
+	return base64.StdEncoding.EncodeToString([]byte(user + ":" + auth.Secret))
+}
+
+// environ makes the environment of git processes, and the files that it names.
+func (a *access) environ(opts Options, auth *Auth) ([]string, error) {
+	dir, err := tempDir(opts.TempDir)
+	if err != nil {
+		return nil, err
+	}
+	a.dir = dir
+	env := append(cleanEnviron(opts.Environ), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C", "GIT_ADVICE=0")
 	switch {
 	case auth == nil:
 	case auth.Kind == "basic":
-		user := auth.User
-		if user == "" {
-			user = "x-access-token"
-		}
-		pair := base64.StdEncoding.EncodeToString([]byte(user + ":" + auth.Secret))
 		env = append(env, "GIT_CONFIG_COUNT=1",
-			"GIT_CONFIG_KEY_0=http."+origin(plain)+".extraHeader", "GIT_CONFIG_VALUE_0=Authorization: Basic "+pair)
-		secrets = append(secrets, auth.Secret, pair)
-	case auth.Kind == "ssh":
+			"GIT_CONFIG_KEY_0=http."+origin(a.url)+".extraHeader", "GIT_CONFIG_VALUE_0=Authorization: Basic "+auth.pair())
+	default:
 		command, err := writeSSH(dir, auth)
 		if err != nil {
-			a.close()
 			return nil, err
 		}
 		env = append(env, "GIT_SSH_COMMAND="+command)
-		secrets = append(secrets, auth.Secret)
-	default:
-		a.close()
-		return nil, fmt.Errorf("unknown kind of credential %q", auth.Kind)
 	}
-	if isLocal(plain) {
-		config, err := writeGlobalConfig(dir, w.opts.Environ)
+	if isLocal(a.url) {
+		config, err := writeGlobalConfig(dir, opts.Environ)
 		if err != nil {
-			a.close()
 			return nil, err
 		}
 		env = append(env, "GIT_CONFIG_GLOBAL="+config)
 	}
-	a.git = &git{env: env, redact: replacer(secrets)}
-	a.token = strings.Join(secrets, "\x00")
-	return a, nil
+	return env, nil
 }
 
-func (a *access) close() { _ = removeAll(a.dir) }
+func (a *access) close() {
+	if a.dir != "" {
+		_ = removeAll(a.dir)
+	}
+}
 
 // plainURL takes a password out of the URL, so that it can neither show in a process list nor stay in .git/config.
 func plainURL(raw string, auth *Auth) (string, *Auth, error) {
@@ -130,9 +154,6 @@ func writeSSH(dir string, auth *Auth) (string, error) {
 	key, hosts := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts")
 	strict, known := "accept-new", ""
 	if auth.HostKeyPolicy == "pinned" {
-		if strings.TrimSpace(auth.KnownHosts) == "" {
-			return "", errors.New("the host key is to be pinned and no known hosts are given")
-		}
 		strict, known = "yes", auth.KnownHosts
 	}
 	// OpenSSH refuses a key file without its last line end.

@@ -259,7 +259,7 @@ func (m *mirror) fetch(ctx context.Context, a *access, spec CloneSpec) (target, 
 // populate builds the workspace's own repository from the mirror's packs.
 func (m *mirror) populate(a *access, t target, dir string, copyObjects bool) error {
 	gitDir := filepath.Join(dir, ".git")
-	if err := initRepository(gitDir); err != nil {
+	if err := makeFolders(gitDir); err != nil {
 		return err
 	}
 	packs := filepath.Join(m.dir, "objects", "pack")

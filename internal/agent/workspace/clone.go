@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -237,25 +238,24 @@ func defaultBranch(ctx context.Context, a *access, gitDir string) (string, error
 	return m[1], nil
 }
 
-// initRepository makes an empty repository by hand: git init would be one more process, and would copy hooks from the
-// user's template. Received packs stay packs, so that a mirror is a handful of files.
+// makeFolders makes the folders of an empty repository, and no more of them than git needs to find: it makes the others
+// itself. git init would be one more process, and would copy hooks from the user's template.
+func makeFolders(gitDir string) error {
+	for _, d := range []string{"", "objects", "objects/pack", "refs", "info"} {
+		if err := os.Mkdir(filepath.Join(gitDir, d), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(gitDir, "info", "exclude"), []byte(".kici/.dep-restore-scratch-*\n"), 0o600)
+}
+
+// initRepository makes an empty repository to fetch into. Received packs stay packs, so that a mirror is a handful of
+// files.
 func initRepository(gitDir string) error {
-	for _, d := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags", "info"} {
-		if err := os.MkdirAll(filepath.Join(gitDir, d), 0o700); err != nil {
-			return err
-		}
-	}
-	files := map[string]string{
-		"HEAD":         "ref: refs/heads/main\n",
-		"config":       "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[fetch]\n\tunpackLimit = 1\n",
-		"info/exclude": ".kici/.dep-restore-scratch-*\n",
-	}
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(gitDir, name), []byte(text), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[fetch]\n\tunpackLimit = 1\n"
+	return errors.Join(makeFolders(gitDir),
+		os.WriteFile(filepath.Join(gitDir, "config"), []byte(config), 0o600),
+		os.WriteFile(filepath.Join(gitDir, "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
 }
 
 // describe turns the fetched repository below dir into what a clone would have left, but for the files.

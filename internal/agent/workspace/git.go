@@ -20,8 +20,8 @@ const (
 
 // git runs git processes with one set of credentials.
 type git struct {
-	env    []string
-	redact *strings.Replacer
+	environ func() ([]string, error) // made for the first process
+	redact  *strings.Replacer
 }
 
 // gitError is a failed git command: what was done, and what git said, without secrets.
@@ -46,10 +46,14 @@ func (g *git) run(ctx context.Context, limit time.Duration, dir string, args ...
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %v", limit))
 	defer cancel()
 	op := args[0]
+	env, err := g.environ()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w", op, err)
+	}
 	var stdout, stderr tail
 	stdout.max, stderr.max = maxStdout, maxStderr
 	cmd := exec.Command("git", args...)
-	cmd.Dir, cmd.Env = dir, g.env
+	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A helper that git left behind may hold the pipes open; the answer is complete all the same.
 	cmd.WaitDelay = time.Second

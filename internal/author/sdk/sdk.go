@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed all:ts
@@ -60,7 +61,10 @@ func Resolve(importer, name string) (file string, ok bool) {
 
 // Digest is a hash of every embedded module that a bundle may contain, in hex. What was built from the modules ahead of
 // time is good as long as it is the same.
-func Digest() string {
+func Digest() string { return digest() }
+
+// digest is worked out once in a process.
+var digest = sync.OnceValue(func() string {
 	h := sha256.New()
 	// Walking an embedded file system cannot fail.
 	_ = fs.WalkDir(files, "ts", func(name string, d fs.DirEntry, _ error) error {
@@ -71,7 +75,7 @@ func Digest() string {
 		return nil
 	})
 	return hex.EncodeToString(h.Sum(nil))
-}
+})
 
 // Declarations is the text of the declaration file that `kici init` writes: the types of `@kici-dev/sdk`, documented so
 // that an editor explains every option.
