@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"kici/internal/agent/runner"
@@ -12,9 +13,9 @@ import (
 
 // How long a used runner is kept.
 const (
-	spareLife  = 10 * time.Second // without a job; then it only costs memory
-	restLimit  = 2 * time.Second  // for it to get ready again
-	spareTurns = 50               // jobs, so that nothing can pile up in it
+	spareLife  = 5 * time.Second // without a job; then it only costs memory
+	restLimit  = 2 * time.Second // for it to get ready again
+	spareTurns = 50              // jobs, so that nothing can pile up in it
 )
 
 // spare is a runner that has served a job and may serve another: starting one takes longer than a small job. It goes on
@@ -111,6 +112,7 @@ func (a *Agent) keepSpare(s *spare) {
 	}
 	if a.takeSpare(s) != nil {
 		s.end()
+		debug.FreeOSMemory() // there is time now to give back what the jobs have used
 	}
 }
 

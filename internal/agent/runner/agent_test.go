@@ -72,6 +72,7 @@ func TestApprovals(t *testing.T) {
 
 // The step's time limit does not run while a person decides about its drift.
 func TestApprovalOfDrift(t *testing.T) {
+	t.Parallel()
 	for outcome, want := range map[string]string{"approved": "applied", "rejected": "declined"} {
 		j := prepare(t, "embedded", workflow(`step('gate', { approval: { when: 'drift' }, timeout: 60, check: async () => ({ want: 'secret-value' }), summarize: (d) => 'set ' + d.want, run: async () => ({ done: true }) })`))
 		j.execute(map[string]any{"secrets": map[string]any{"S": "secret-value"}})
@@ -92,6 +93,7 @@ func TestApprovalOfDrift(t *testing.T) {
 }
 
 func TestOutputsHaveALimit(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", workflow(`step('x', async () => ({ v: 'x'.repeat(5_000_000) }))`), nil).failed("Step 'x' failed")
 	if e := j.step("x").Error.Message; !strings.HasPrefix(e, "Step 'x' returned 5000008 characters of JSON") {
 		t.Error(e)
@@ -99,6 +101,7 @@ func TestOutputsHaveALimit(t *testing.T) {
 }
 
 func TestAbortWhileAwaitingApproval(t *testing.T) {
+	t.Parallel()
 	j := start(t, "embedded", workflow(`step('gate', { approval: true, run: async () => {} })`), nil)
 	j.until(func(m Message) bool { return m.Type == TypeApprovalRequest })
 	must(t, j.process.Send(Abort{Type: TypeAbort}))
@@ -108,6 +111,7 @@ func TestAbortWhileAwaitingApproval(t *testing.T) {
 }
 
 func TestConcurrencyGroup(t *testing.T) {
+	t.Parallel()
 	source := `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { concurrency: { group: ({ branch, event }) => branch + '-' + event.type }, jobs: [job('unit', { runsOn: 'linux', steps: [step('a', async () => {})] })] });`
 	tests := []struct {
@@ -141,6 +145,7 @@ export default workflow('ci', { concurrency: { group: ({ branch, event }) => bra
 }
 
 func TestConcurrencyGroupThatFails(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { concurrency: { group: () => { throw new Error('no key') } }, jobs: [job('unit', { runsOn: 'linux', steps: [step('a', async () => {})] })] });`,
 		map[string]any{"hasConcurrencyGroup": true})
@@ -241,6 +246,7 @@ export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', cache: { k
 }
 
 func TestCacheOfAnotherHashIsNotUsed(t *testing.T) {
+	t.Parallel()
 	server := newCacheServer(t)
 	server.saved["k"] = strings.Repeat("0", 64)
 	server.blobs["/k"] = []byte("something else")
@@ -254,19 +260,21 @@ func TestCacheOfAnotherHashIsNotUsed(t *testing.T) {
 }
 
 func TestAgentThatDoesNotReadHoldsTheRunner(t *testing.T) {
-	j := start(t, "embedded", workflow("step('talk', { timeout: 20000, run: async ({ $ }) => { await $`head -c 8000000 /dev/zero | tr '\\\\0' 'y' | fold -w 99; touch done` } })"), nil)
+	t.Parallel()
+	j := start(t, "embedded", workflow("step('talk', { timeout: 20000, run: async ({ $ }) => { await $`head -c 2000000 /dev/zero | tr '\\\\0' 'y' | fold -w 99; touch done` } })"), nil)
 	j.untilLog("yyy")
-	// Nobody reads, so the pipes are full by now or will be, and eight megabytes fit into none.
+	// Nobody reads, so the pipes are full by now or will be, and two megabytes fit into none.
 	if _, err := os.Stat(filepath.Join(j.dir, "done")); err == nil {
 		t.Fatal("the runner took all of the output")
 	}
-	if j.wait().succeeded(); len(j.Logs[0]) != 80809 {
+	if j.wait().succeeded(); len(j.Logs[0]) != 20203 {
 		t.Errorf("%d lines", len(j.Logs[0]))
 	}
 }
 
 // A command that has ended while the agent does not read has more output in its pipe than the log has taken.
 func TestOutputIsWholeAlthoughTheAgentIsSlow(t *testing.T) {
+	t.Parallel()
 	j := start(t, "embedded", workflow("step('talk', { timeout: 20000, run: async ({ $ }) => ({ n: (await $`head -c 400000 /dev/zero | tr '\\\\0' 'y' | fold -w 99`).stdout.length }) })"), nil)
 	j.untilLog("yyy")
 	pause := exec.Command("sleep", "1") // several times what a silent stream is given

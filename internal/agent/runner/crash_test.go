@@ -19,6 +19,7 @@ func TestUncaughtExceptionExits99(t *testing.T) {
 }
 
 func TestUnhandledRejectionExits98(t *testing.T) {
+	t.Parallel()
 	// The embedded engine does not tell of rejections that nobody looks at.
 	t.Run("node", func(t *testing.T) {
 		onNode(t)
@@ -30,6 +31,7 @@ func TestUnhandledRejectionExits98(t *testing.T) {
 }
 
 func TestProcessExitIsACrash(t *testing.T) {
+	t.Parallel()
 	onNode(t)
 	j := run(t, "node", workflow(`step('x', async () => { process.stdout.write('no line end'); process.exit(7); })`), nil)
 	if j.Exit.Code != 7 || j.Complete != nil || j.log(0) != "no line end" {
@@ -38,6 +40,7 @@ func TestProcessExitIsACrash(t *testing.T) {
 }
 
 func TestSyntaxErrorNamesThePlace(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", "import { workflow } from '@kici-dev/sdk';\nconst a = ;\n", nil)
 	j.failed("Workflow cannot be loaded: .kici/workflows/ci.ts:2:11: ")
 	if !strings.Contains(j.log(JobLog), "const a = ;") {
@@ -46,6 +49,7 @@ func TestSyntaxErrorNamesThePlace(t *testing.T) {
 }
 
 func TestMissingImportNamesThePlace(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", "import { x } from './absent';\nexport default x;\n", nil)
 	j.failed(".kici/workflows/ci.ts:1:")
 }
@@ -58,6 +62,7 @@ func TestModuleThatThrowsNamesThePlace(t *testing.T) {
 }
 
 func TestWhatIsNotThereIsNamed(t *testing.T) {
+	t.Parallel()
 	run(t, "embedded", workflow(""), map[string]any{"workflowName": "other"}).failed("Workflow 'other' not found in module exports")
 	run(t, "embedded", workflow(""), map[string]any{"jobName": "other"}).failed("Static job 'other' not found in workflow 'ci'")
 }
@@ -77,12 +82,14 @@ func TestOldNodeIsRefused(t *testing.T) {
 }
 
 func TestSourceFileSpellings(t *testing.T) {
+	t.Parallel()
 	for _, file := range []string{"", "workflows/ci.ts", ".kici/workflows/ci.ts"} {
 		run(t, "embedded", workflow(`step('x', async () => {})`), map[string]any{"sourceFile": file}).succeeded()
 	}
 }
 
 func TestGlobalWorkflowsRunInTheSourceRepository(t *testing.T) {
+	t.Parallel()
 	j := prepare(t, "embedded", workflow(`step('x', async (ctx) => ({ pwd: (await ctx.$`+"`pwd`.text()"+`).trim(), workflow: ctx.workflowRepo, source: ctx.sourceRepo }))`))
 	must(t, os.MkdirAll(filepath.Join(j.dir, "source"), 0o755))
 	must(t, os.MkdirAll(filepath.Join(j.dir, "workflow"), 0o755))
@@ -93,6 +100,7 @@ func TestGlobalWorkflowsRunInTheSourceRepository(t *testing.T) {
 }
 
 func TestTimersAndConsoleOfTheEmbeddedHost(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", workflow(`step('x', async () => {
   const out = []; let n = 0;
   await new Promise((done) => { const i = setInterval((a) => { out.push(a); if (++n === 3) { clearInterval(i); done(); } }, 1, 'tick'); });

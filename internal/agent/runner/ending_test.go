@@ -74,6 +74,7 @@ func TestTimeoutCountsForEachAttempt(t *testing.T) {
 }
 
 func TestDefaultStepTimeoutIsTheDispatchs(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", workflow(`step('slow', async () => { await new Promise(() => {}) })`), map[string]any{"defaultStepTimeoutMs": 50}).failed("")
 	if e := j.step("slow").Error.Message; e != "Step 'slow' timed out after 50ms" {
 		t.Error(e)
@@ -168,6 +169,7 @@ func TestForcedAbortRunsNothingMore(t *testing.T) {
 }
 
 func TestAgentsEndEndsTheJob(t *testing.T) {
+	t.Parallel()
 	pid := filepath.Join(t.TempDir(), "pid")
 	j := start(t, "embedded", strings.ReplaceAll(hooked, "SLEEP", sleeper(pid)), nil)
 	j.untilLog(`"up"`)
@@ -197,6 +199,7 @@ func TestKillLeavesNothing(t *testing.T) {
 }
 
 func TestRunnerWithoutAJobEnds(t *testing.T) {
+	t.Parallel()
 	j := prepare(t, "embedded", workflow(""))
 	j.process.stdin.Close()
 	if j.wait(); j.Exit.Code != 0 || j.Complete != nil {

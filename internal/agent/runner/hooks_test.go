@@ -63,6 +63,7 @@ func TestHooks(t *testing.T) {
 }
 
 func TestHookTimeout(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', onSuccess: { timeout: 50, run: () => new Promise(() => {}) }, steps: [step('a', async () => {})] })] });`, nil)
 	j.failed("Hook onSuccess failed: timed out after 50ms")
@@ -96,10 +97,12 @@ func TestParallelGroups(t *testing.T) {
 }
 
 func TestSoftFailureInAGroupDoesNotFailTheJob(t *testing.T) {
+	t.Parallel()
 	run(t, "embedded", workflow(`parallel([step('ok', async () => {}), step('soft', { continueOnError: true, run: async () => { throw new Error('soft') } })]), step('next', async () => {})`), nil).succeeded()
 }
 
 func TestCheckMode(t *testing.T) {
+	t.Parallel()
 	source := workflow(`
   step('plain', async () => ({ ran: true })),
   step('sync', { check: async () => null, summarize: () => 'never', whenInSync: async () => ({ in: 'sync' }), run: async () => ({}) }),
@@ -128,6 +131,7 @@ func TestCheckMode(t *testing.T) {
 }
 
 func TestGeneratedJobs(t *testing.T) {
+	t.Parallel()
 	source := `import { workflow, job, step, dynamicJob } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [dynamicJob('shards', async ({ ctx, log }) => { log.info('again'); return [1, 2].map((n) => job('shard-' + n, { runsOn: 'linux', steps: [step('work', async () => ({ n, type: ctx.event.type }))] })) })] });`
 	dynamic := map[string]any{"index": 0, "event": map[string]any{"type": "frozen"}, "expectedJobNames": []string{"shard-1", "shard-2", "shard-3"}}
@@ -139,6 +143,7 @@ export default workflow('ci', { jobs: [dynamicJob('shards', async ({ ctx, log })
 }
 
 func TestInit(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: ['auto', { run: 'echo tool here; echo TOOL=1.2 >> "$KICI_ENV"', env: { A: 'b' } }],
   steps: [step('see', async ({ env }) => ({ tool: env.TOOL }))] })] });`, nil).succeeded()
@@ -155,6 +160,7 @@ export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: { ru
 }
 
 func TestMisePreset(t *testing.T) {
+	t.Parallel()
 	j := prepare(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: 'auto', steps: [step('see', async ({ env }) => ({ home: env.JAVA_HOME, path: env.PATH.split(':')[0] }))] })] });`)
 	must(t, os.WriteFile(filepath.Join(j.dir, "mise.toml"), []byte("[tools]\njava = '21'\n"), 0o600))

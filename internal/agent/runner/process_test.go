@@ -27,6 +27,7 @@ func types(p *Process) []string {
 }
 
 func TestLinesThatAreNoMessagesAreIgnored(t *testing.T) {
+	t.Parallel()
 	p := scripted(t, t.Context(), `echo 'plain text'; echo '{"type":"ready"}'; echo; echo '{"no":"type"}'; echo '["list"]'; printf '{"type":"last"}'`)
 	if diff := cmp.Diff([]string{"ready", "last"}, types(p)); diff != "" {
 		t.Error(diff)
@@ -34,6 +35,7 @@ func TestLinesThatAreNoMessagesAreIgnored(t *testing.T) {
 }
 
 func TestExitSaysHowTheRunnerEnded(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		script string
 		want   Exit
@@ -52,6 +54,7 @@ func TestExitSaysHowTheRunnerEnded(t *testing.T) {
 }
 
 func TestLastTwentyLinesOfStderrAreKept(t *testing.T) {
+	t.Parallel()
 	p := scripted(t, t.Context(), "i=0; while [ $i -lt 50 ]; do echo line $i >&2; i=$((i+1)); done; head -c 100000 /dev/zero | tr '\\0' x >&2")
 	types(p)
 	got := p.Wait().Stderr
@@ -61,6 +64,7 @@ func TestLastTwentyLinesOfStderrAreKept(t *testing.T) {
 }
 
 func TestMessagesReachTheRunner(t *testing.T) {
+	t.Parallel()
 	p := scripted(t, t.Context(), `read line; echo "{\"type\":\"got\",\"line\":$line}"; cat >/dev/null`)
 	must(t, p.Send(Abort{Type: TypeAbort, Force: true}))
 	m := <-p.Messages()
@@ -75,6 +79,7 @@ func TestMessagesReachTheRunner(t *testing.T) {
 }
 
 func TestEndOfContextKillsTheRunner(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	p := scripted(t, ctx, `echo '{"type":"ready"}'; exec sleep 60`)
 	<-p.Messages()
@@ -88,6 +93,7 @@ func TestEndOfContextKillsTheRunner(t *testing.T) {
 }
 
 func TestKillEndsARunnerWhoseMessagesNobodyTakes(t *testing.T) {
+	t.Parallel()
 	p := scripted(t, t.Context(), `while echo '{"type":"log.line"}'; do :; done`)
 	<-p.Messages()
 	must(t, p.Kill())

@@ -36,6 +36,7 @@ func TestCommands(t *testing.T) {
 }
 
 func TestCommandsRefuseWhatHasNoText(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", workflow("step('x', async ({ $ }) => { const out = []; for (const v of [undefined, null, {}, () => 1, Symbol('s'), 'a\\0b', [['deep', 1, true, 2n]]]) {\n"+
 		"  try { out.push(await $`printf '%s ' ${v}`.text()) } catch (e) { out.push(e.message) } } return out })"), nil).succeeded()
 	equalJSON(t, j.Complete.Outputs["x"], `["value 1 of a command is undefined; text, a number, a boolean or a list of them is needed",
@@ -46,11 +47,12 @@ func TestCommandsRefuseWhatHasNoText(t *testing.T) {
 
 // Whatever a value holds and whatever quotes stand around it, the command gets the value and never runs it.
 func TestValuesAreNeverRun(t *testing.T) {
+	t.Parallel()
 	marker := filepath.Join(t.TempDir(), "ran")
 	parts := []string{"'", `"`, "`", "$(touch " + marker + ")", "`touch " + marker + "`", ";touch " + marker + ";", "\n", "\\", "${HOME}", "$HOME", "*", "~", "#", "!", "&&", "|", " ", "\t", "é", "x", "--", "<<EOF", "$((1+1))", "\r", "{a,b}"}
 	var values []string
-	gen := rapid.SliceOfN(rapid.SampledFrom(parts), 0, 6)
-	for seed := range 40 {
+	gen := rapid.SliceOfN(rapid.SampledFrom(parts), 0, 8)
+	for seed := range 15 { // each costs nine shells
 		values = append(values, strings.Join(gen.Example(seed), ""))
 	}
 	raw, err := json.Marshal(values)
@@ -87,6 +89,7 @@ func TestOutputStreamsAsItComes(t *testing.T) {
 }
 
 func TestBackgroundProcessesDoNotHoldAStep(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", workflow("step('server', async ({ $ }) => { await $`sleep 60 & echo started` })"), nil).succeeded()
 	if j.log(0) != "started" {
 		t.Error(j.log(0))
@@ -94,6 +97,7 @@ func TestBackgroundProcessesDoNotHoldAStep(t *testing.T) {
 }
 
 func TestLongScriptsAndLines(t *testing.T) {
+	t.Parallel()
 	j := run(t, "embedded", workflow("step('long', async ({ $ }) => { const v = 'x'.repeat(300000); return { n: (await $`printf %s ${v}`.quiet().text()).length, m: (await $`head -c 3000000 /dev/zero | tr '\\\\0' y`).stdout.length } })"), nil).succeeded()
 	equalJSON(t, j.Complete.Outputs["long"], `{"n":300000,"m":3000000}`)
 	total := 0
