@@ -18,16 +18,17 @@ import (
 var benchRunner = flag.String("runner", os.Args[0], "program to run steps with, for benchmarks")
 
 // BenchmarkTrivialJob measures a job of one step with one command, from its dispatch to its terminal status, and prints
-// when each part of it was done: with a runner that was used before, and with one of its own.
+// when each part of it was done: right after another job, which has left a spare runner, and after a while.
 func BenchmarkTrivialJob(b *testing.B) {
-	b.Run("again", func(b *testing.B) { benchTrivialJob(b, nil) })
-	b.Run("fresh", func(b *testing.B) { benchTrivialJob(b, map[string]string{"TOKEN": "a-secret"}) })
+	b.Run("spare", func(b *testing.B) { benchTrivialJob(b, spareLife) })
+	b.Run("cold", func(b *testing.B) { benchTrivialJob(b, 0) })
 }
 
-func benchTrivialJob(b *testing.B, secrets map[string]string) {
+func benchTrivialJob(b *testing.B, spareLife time.Duration) {
 	repo, sha := newGitRepository(b, map[string]string{".kici/workflows/ci.ts": steps("echo hello"), "README.md": "# Small\n"})
 	s := newFakeServer(b)
 	a := startAgent(b, s.url, "", func(c *Config) { c.RunnerCommand = []string{*benchRunner, "__runner"} })
+	a.spareLife = spareLife
 	p := s.accept()
 	p.register(allFeatures...)
 	parts := map[string][]time.Duration{}
@@ -35,7 +36,7 @@ func benchTrivialJob(b *testing.B, secrets map[string]string) {
 	run := func(id string) {
 		begin := time.Now()
 		p.send(dispatch(id, map[string]any{"checkout": true}, func(d *wire.JobDispatch) {
-			d.RepoURL, d.SHA, d.Secrets = repo, sha, secrets
+			d.RepoURL, d.SHA = repo, sha
 		}))
 		p.ack(expect[wire.JobAck](p).MessageID)
 		j := a.latest()
@@ -45,6 +46,9 @@ func benchTrivialJob(b *testing.B, secrets map[string]string) {
 			b.Fatalf("state %s: %s\n%s", m.State, m.Data, p.transcript())
 		}
 		<-j.done
+		if spareLife == 0 {
+			<-a.spareSettled()
+		}
 		for _, f := range p.drain() {
 			if f, ok := f.(wire.JobStatus); ok {
 				p.ack(f.MessageID)
@@ -103,6 +107,18 @@ func (a *Agent) latest() *job {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.last
+}
+
+// spareSettled is closed when the spare runner has been taken or has ended.
+func (a *Agent) spareSettled() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.spare == nil {
+		settled := make(chan struct{})
+		close(settled)
+		return settled
+	}
+	return a.spare.left
 }
 
 // drain gives and forgets all frames so far, so that a long benchmark does not keep them.

@@ -66,11 +66,10 @@ func (a *Agent) cancelled(c wire.JobCancel) {
 	}
 }
 
-// finished frees the agent and reports the end, in one step: once the server knows of the end it may send the next job,
-// which may want the runner of this one.
-func (a *Agent) finished(j *job, spare *spare, report func()) {
+// finished frees the agent and reports the end, in one step: once the server knows of the end it may send the next job.
+func (a *Agent) finished(j *job, report func()) {
 	a.mu.Lock()
-	a.job, a.spare = nil, spare
+	a.job = nil
 	report()
 	a.startIdleLocked(false)
 	draining := a.draining

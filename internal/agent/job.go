@@ -62,15 +62,12 @@ type job struct {
 	requests chan struct{} // one for each question that waits for its answer
 	outbox   chan any      // messages to the runner
 
-	bundleKey string        // of the workflow, "" when its bundle is of no use to other jobs
-	spareID   string        // of the runner, "" when it is of no use to other jobs
-	turns     int           // jobs that the runner has served before
-	ready     bool          // the runner waits for the job's order
-	silence   chan struct{} // closed when the runner is to hear no more
-	fed       chan struct{} // closed when it will hear no more
+	bundleKey string   // of the workflow, "" when its bundle is of no use to other jobs
+	env       []string // of the runner, nil before there is one
 
 	mu         sync.Mutex
 	proc       *runner.Process
+	ready      bool // the runner has said that it waits for its request
 	executing  bool // the runner has its request: from now on it can end politely
 	cancelling bool
 	deadline   *time.Timer // of the polite end
@@ -101,8 +98,6 @@ func newJob(a *Agent, d wire.JobDispatch, fence <-chan struct{}) *job {
 		done:     make(chan struct{}),
 		requests: make(chan struct{}, maxRequests),
 		outbox:   make(chan any, 2*maxRequests),
-		silence:  make(chan struct{}),
-		fed:      make(chan struct{}),
 		stepAt:   map[int]int{},
 	}
 	j.ctx, j.end = context.WithCancelCause(context.Background())
@@ -152,7 +147,7 @@ func (j *job) run() {
 	} else {
 		res = j.work(ws)
 	}
-	spare := j.clear(res)
+	j.clear(res)
 	j.mark("ended")
 	j.logs.close()
 	if !j.isSilent() {
@@ -160,19 +155,14 @@ func (j *job) run() {
 	}
 	j.a.metrics.ended(res.state)
 	j.log.Info("job ended", "state", res.state, "err", res.err, "took", time.Since(j.started))
-	j.a.finished(j, spare, func() {
+	j.a.finished(j, func() {
 		if !j.isSilent() {
 			j.report(res)
 			j.event("agent.teardown", 0, nil)
 		}
 	})
-	if spare != nil {
-		j.rest(spare)
-		j.a.closing.Go(func() { j.a.keepSpare(spare) })
-	} else {
-		j.tearDown()
-	}
-	j.mark("rested")
+	j.tearDown()
+	j.a.prepareSpare(j.env)
 	if ws != nil {
 		if err := ws.Close(); err != nil {
 			j.log.Error("workspace is left behind", "err", err)
@@ -200,10 +190,12 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 	}
 	env := j.environment(box)
 	// The runner starts while the source is fetched: starting costs time, and it waits for its request anyway.
-	if err := j.startRunner(runner.Options{Dir: ws.Dir(), Env: env, Command: box.command}); err != nil {
+	j.env = env
+	proc, err := j.startRunner(runner.Options{Dir: ws.Dir(), Env: env, Command: box.command})
+	if err != nil {
 		return j.failure(fmt.Errorf("the step runner cannot be started: %w", err))
 	}
-	j.a.closing.Go(j.feed)
+	j.a.closing.Go(func() { j.feed(proc) })
 	j.sendContext(env, ws.Dir(), box.kind)
 	j.event("agent.execution.start", 0, nil)
 	if err := j.prepare(ws); err != nil {
@@ -214,7 +206,7 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 		return j.failure(err)
 	}
 	j.mark("confirmed")
-	return j.converse(j.proc, j.execution(box.workDir, filepath.Join(ws.Dir(), j.root())))
+	return j.converse(proc, j.execution(box.workDir, filepath.Join(ws.Dir(), j.root())))
 }
 
 // failure is the outcome of a job whose runner has not given one.
@@ -254,16 +246,13 @@ func (j *job) execution(workDir, repository string) runner.Execute {
 	j.bundleKey = bundleKey(repository, j.conf.sourceFile())
 	e.Bundle = j.a.bundles.find(j.bundleKey)
 	e.KeepBundle = e.Bundle == nil && j.bundleKey != ""
-	e.Again = j.again()
 	return e
 }
 
 // converse runs the job in the runner and handles what it says until its end.
 func (j *job) converse(proc *runner.Process, order runner.Execute) outcome {
-	if !j.ready {
-		if err := j.awaitReady(proc); err != nil {
-			return j.failure(err)
-		}
+	if err := j.awaitReady(proc); err != nil {
+		return j.failure(err)
 	}
 	j.mark("ready")
 	j.mu.Lock()
@@ -298,6 +287,9 @@ func (j *job) converse(proc *runner.Process, order runner.Execute) outcome {
 }
 
 func (j *job) awaitReady(proc *runner.Process) error {
+	if j.ready {
+		return nil
+	}
 	timer := time.NewTimer(readyLimit)
 	defer timer.Stop()
 	for {

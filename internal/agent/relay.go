@@ -273,16 +273,13 @@ func (j *job) tell(m any) {
 }
 
 // feed sends the queue to the runner until the job ends, which also ends a sending that is stuck.
-func (j *job) feed() {
-	defer close(j.fed)
+func (j *job) feed(proc *runner.Process) {
 	for {
 		select {
 		case m := <-j.outbox:
-			if err := j.proc.Send(m); err != nil && j.ctx.Err() == nil {
+			if err := proc.Send(m); err != nil && j.ctx.Err() == nil {
 				j.log.Debug("the runner did not take a message", "err", err)
 			}
-		case <-j.silence:
-			return
 		case <-j.ctx.Done():
 			return
 		}

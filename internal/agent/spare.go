@@ -2,112 +2,109 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"kici/internal/agent/runner"
 )
 
-// How long a used runner is kept.
-const (
-	spareLife  = 5 * time.Second // without a job; then it only costs memory
-	restLimit  = 2 * time.Second // for it to get ready again
-	spareTurns = 50              // jobs, so that nothing can pile up in it
-)
+// spareLife is how long a spare runner is kept: an agent at work saves time by it, an idle one memory without it.
+const spareLife = 10 * time.Second
 
-// spare is a runner that has served a job and may serve another: starting one takes longer than a small job. It goes on
-// with jobs of the same code only, see spareKey.
+// spare is a runner that was started before there is a job for it, since starting one takes longer than a small job.
+// No job has used it: every job has a process of its own.
 type spare struct {
-	key   string
-	turns int // jobs so far
+	env   []string // which a process has once
 	proc  *runner.Process
 	taken chan struct{} // closed when it is no longer the agent's spare
-
-	done   chan struct{} // closed when it has got ready, or has failed to
-	usable bool          // written before done is closed
+	left  chan struct{} // closed when it is no longer watched
+	ready bool          // it waits for an order; to be read when left is closed
 }
 
-// spareKey names what jobs must have in common to share a runner: the commit, so that no code ever meets a process that
-// other code has used, and the environment, which a process has once. A job with secrets has a process of its own, and
-// so has one in a sandbox, which is the process's; "" says so.
-func (j *job) spareKey(env []string) string {
-	d := j.d
-	if j.a.sandboxed() || d.SHA == "" || len(d.Secrets)+len(d.NamespacedSecrets)+len(d.InstallEnvSecrets) > 0 {
-		return ""
-	}
-	hash := sha256.New()
-	fmt.Fprintf(hash, "%q\n", []string{d.RepoURL, d.Ref, d.SHA, j.conf.WorkflowRepoURL, j.conf.WorkflowRef, j.conf.WorkflowSHA})
-	fmt.Fprintf(hash, "%q\n", env)
-	return hex.EncodeToString(hash.Sum(nil))
-}
-
-// startRunner gives the job a runner: the spare one, or a new one, which gets ready while the source is fetched.
-func (j *job) startRunner(o runner.Options) error {
-	j.spareID = j.spareKey(o.Env)
-	s := j.a.takeSpare(nil)
-	if s != nil && (s.key != j.spareID || !s.use(j.ctx)) {
+// startRunner gives the job a runner: the spare one when it fits, else a new one, which gets ready while the source is
+// fetched.
+func (j *job) startRunner(o runner.Options) (*runner.Process, error) {
+	if s := j.a.takeSpare(nil); s != nil {
+		<-s.left
+		if slices.Equal(s.env, o.Env) {
+			s.proc.Bind(j.ctx)
+			j.setRunner(s.proc, s.ready)
+			return s.proc, nil
+		}
 		j.a.closing.Go(s.end)
-		s = nil
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if s != nil {
-		j.proc, j.ready, j.turns = s.proc, true, s.turns
-		return nil
 	}
 	proc, err := runner.Start(j.ctx, o)
-	j.proc = proc
-	return err
+	if err == nil {
+		j.setRunner(proc, false)
+	}
+	return proc, err
 }
 
-// clear ends what the job has left running, so that nothing of it runs when its end is reported. The runner itself stays
-// after its result: it has no more to say, and ending it need not hold up the report, or another job may use it.
-func (j *job) clear(res outcome) *spare {
+func (j *job) setRunner(proc *runner.Process, ready bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.proc, j.ready = proc, ready
+}
+
+// clear ends what the job has left running, so that nothing of it runs when its end is reported. A runner that has given
+// its result has no more to say, and its end need not hold up the report.
+func (j *job) clear(res outcome) {
 	j.mu.Lock()
 	proc, polite := j.proc, !j.cancelling && j.ctx.Err() == nil
 	j.mu.Unlock()
 	if proc == nil || !polite || res.result == nil || proc.Clear() != nil {
 		j.tearDown()
-		return nil
 	}
-	if !j.again() {
-		return nil
-	}
-	return &spare{key: j.spareID, turns: j.turns + 1, proc: proc, taken: make(chan struct{}), done: make(chan struct{})}
 }
 
-// again tells whether the runner should stay for another job.
-func (j *job) again() bool { return j.spareID != "" && j.turns+1 < spareTurns }
-
-// rest waits until the runner of the ended job is ready for the next. It must be called before the job's context ends.
-func (j *job) rest(s *spare) {
-	defer close(s.done)
-	ctx, cancel := context.WithTimeout(j.ctx, restLimit)
-	defer cancel()
-	close(j.silence) // no message of this job may reach the next
-	select {
-	case <-j.fed:
-	case <-ctx.Done():
-	}
-	if err := s.proc.Rest(ctx); err != nil {
-		j.log.Debug("the runner is not used again", "err", err)
+// prepareSpare starts a runner for the next job, which is likely to want the same environment. In a sandbox there is
+// none: the process lives in its job's.
+func (a *Agent) prepareSpare(env []string) {
+	if env == nil || a.sandboxed() || !a.wantsSpare() {
 		return
 	}
-	s.usable = true
+	proc, err := runner.Start(context.Background(), runner.Options{Dir: "/", Env: env, Command: a.cfg.RunnerCommand})
+	if err != nil {
+		a.log.Debug("no spare runner", "err", err) // the next job tries again, and says so
+		return
+	}
+	s := &spare{env: env, proc: proc, taken: make(chan struct{}), left: make(chan struct{})}
+	a.mu.Lock()
+	wanted := a.wantsSpareLocked()
+	if wanted {
+		a.spare = s
+	}
+	a.mu.Unlock()
+	if !wanted {
+		s.end()
+		return
+	}
+	a.closing.Go(func() { a.keepSpare(s) })
 }
 
-// keepSpare ends a spare runner that no job has wanted for a while.
+func (a *Agent) wantsSpare() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.wantsSpareLocked()
+}
+
+// wantsSpareLocked is false while a job runs, which has a runner, and when no job will come.
+func (a *Agent) wantsSpareLocked() bool { return a.job == nil && a.spare == nil && !a.draining }
+
+// keepSpare watches the spare runner until it is taken, has died, or no job has wanted it for a while.
 func (a *Agent) keepSpare(s *spare) {
+	defer close(s.left)
 	timer := time.NewTimer(a.spareLife)
 	defer timer.Stop()
-	if s.usable {
+	for alive := true; alive; {
 		select {
-		case <-timer.C:
 		case <-s.taken:
 			return
+		case _, alive = <-s.proc.Messages():
+			s.ready = alive // it says nothing else before it has a job
+		case <-timer.C:
+			alive = false
 		}
 	}
 	if a.takeSpare(s) != nil {
@@ -129,19 +126,8 @@ func (a *Agent) takeSpare(only *spare) *spare {
 	return s
 }
 
-// use waits until the runner has got ready and binds it to its next job. It is false when it cannot be used.
-func (s *spare) use(ctx context.Context) bool {
-	<-s.done
-	if !s.usable || !s.proc.Alive() {
-		return false
-	}
-	s.proc.Begin(ctx)
-	return true
-}
-
-// end ends the runner once it is known what has become of it. What cannot be ended was named when its job was cleared.
+// end ends the runner. Nothing was started in it that could refuse to go.
 func (s *spare) end() {
-	<-s.done
 	_ = s.proc.Kill()
 	s.proc.Wait()
 }

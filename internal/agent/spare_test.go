@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 )
@@ -26,77 +24,103 @@ func steps(commands ...string) string {
 	return b.String()
 }
 
-// realRunner makes the agent run steps with the real runner.
-func realRunner(c *Config) { c.RunnerCommand = []string{os.Args[0], "__runner"} }
+// bench is an agent with the real runner, and a repository whose job is to print some words.
+type bench struct {
+	*peer
+	t         *testing.T
+	a         *testAgent
+	repo, sha string
+	jobs      int
+}
 
-// runJob runs a job of the repository to its end and gives its log.
-func runJob(t *testing.T, p *peer, id, repo, sha string, change ...func(*wire.JobDispatch)) []string {
+func newBench(t *testing.T, commands ...string) *bench {
 	t.Helper()
-	change = append([]func(*wire.JobDispatch){func(d *wire.JobDispatch) { d.RepoURL, d.SHA = repo, sha }}, change...)
-	p.send(dispatch(id, map[string]any{"checkout": true}, change...))
-	p.ack(expect[wire.JobAck](p).MessageID)
-	end, _ := terminal(p)
+	b := &bench{t: t}
+	b.repo, b.sha = newGitRepository(t, map[string]string{".kici/workflows/ci.ts": steps(commands...)})
+	s := newFakeServer(t)
+	b.a = startAgent(t, s.url, "", func(c *Config) { c.RunnerCommand = []string{os.Args[0], "__runner"} })
+	b.peer = s.accept()
+	b.register(allFeatures...)
+	return b
+}
+
+// run runs a job to its end, waits until nothing of it is left, and gives its log.
+func (b *bench) run(env map[string]any) []string {
+	b.t.Helper()
+	b.jobs++
+	id := fmt.Sprint("job-", b.jobs)
+	b.send(dispatch(id, map[string]any{"checkout": true, "env": env}, func(d *wire.JobDispatch) { d.RepoURL, d.SHA = b.repo, b.sha }))
+	b.ack(expect[wire.JobAck](b.peer).MessageID)
+	end, _ := terminal(b.peer)
 	if end.State != ci.JobSuccess || end.JobID != id {
-		t.Fatalf("end = %+v %s\n%s", end, end.Data, p.transcript())
+		b.t.Fatalf("end = %+v %s\n%s", end, end.Data, b.transcript())
 	}
 	var log []string
-	for _, c := range all[wire.LogChunk](p) {
-		if c.JobID == id && c.StepIndex >= 0 {
-			log = append(log, c.Lines...)
+	for _, f := range b.drain() {
+		switch f := f.(type) {
+		case wire.LogChunk:
+			if f.StepIndex >= 0 {
+				log = append(log, f.Lines...)
+			}
+		case wire.JobStatus:
+			b.ack(f.MessageID)
 		}
 	}
-	for _, s := range all[wire.JobStatus](p) {
-		p.ack(s.MessageID)
-	}
+	<-b.a.latest().done
 	return log
 }
 
-func TestJobsOfOneCommitShareARunnerAndNoOthers(t *testing.T) {
-	repo, sha := newGitRepository(t, map[string]string{".kici/workflows/ci.ts": steps("echo $PPID \\${WHO:-}; pwd")})
-	s := newFakeServer(t)
-	startAgent(t, s.url, "", realRunner)
-	p := s.accept()
-	p.register(allFeatures...)
-	secret := func(d *wire.JobDispatch) { d.Secrets = map[string]string{"A": "hunter2"} }
-	env := func(d *wire.JobDispatch) {
-		d.JobConfig = dispatch("", map[string]any{"env": map[string]any{"WHO": "me"}}).JobConfig
-		d.JobConfig = []byte(strings.Replace(string(d.JobConfig), `"checkout":false`, `"checkout":true`, 1))
+// spare gives the pid of the spare runner, which is there when a job has left nothing behind.
+func (b *bench) spare() int {
+	b.t.Helper()
+	b.a.mu.Lock()
+	defer b.a.mu.Unlock()
+	if b.a.spare == nil {
+		b.t.Fatal("there is no spare runner")
 	}
-	tests := []struct {
-		name   string
-		change []func(*wire.JobDispatch)
-		same   bool // as the one before
-	}{
-		{"first", nil, false},
-		{"same commit", nil, true},
-		{"with a secret", []func(*wire.JobDispatch){secret}, false},
-		{"after one with a secret", nil, false},
-		{"again", nil, true},
-		{"other environment", []func(*wire.JobDispatch){env}, false},
-		{"other ref", []func(*wire.JobDispatch){func(d *wire.JobDispatch) { d.Ref = "other" }}, false},
-	}
-	last := []string{"", ""}
-	for i, tt := range tests {
-		log := runJob(t, p, fmt.Sprintf("job-%d", i), repo, sha, tt.change...)
-		if len(log) != 2 || (log[0] == last[0]) != tt.same || log[1] == last[1] {
-			t.Errorf("%s: log = %q after %q", tt.name, log, last)
+	return b.a.spare.proc.Pid()
+}
+
+func TestEveryJobHasARunnerOfItsOwn(t *testing.T) {
+	b := newBench(t, "echo $PPID \\${WHO:-nobody}; pwd")
+	seen := map[string]bool{}
+	for i, who := range []string{"nobody", "nobody", "me", "me", "nobody"} {
+		var env map[string]any
+		if who != "nobody" {
+			env = map[string]any{"WHO": who}
 		}
-		last = log
+		fits := i == 1 || i == 3 // the one before had the same environment
+		var spare int
+		if i > 0 {
+			spare = b.spare()
+		}
+		log := b.run(env)
+		if len(log) != 2 || seen[log[0]] || seen[log[1]] {
+			t.Fatalf("job %d: log = %q, of %v", i, log, seen)
+		}
+		seen[log[0]], seen[log[1]] = true, true
+		var pid int
+		var got string
+		if _, err := fmt.Sscan(log[0], &pid, &got); err != nil || got != who || (pid == spare) != fits {
+			t.Errorf("job %d ran in %q; the spare runner was %d", i, log[0], spare)
+		}
+		for begin := time.Now(); i > 0 && lives(spare); runtime.Gosched() {
+			if time.Since(begin) > patience {
+				t.Fatalf("spare runner %d lives on after job %d", spare, i)
+			}
+		}
 	}
 }
 
-func TestNothingOfAJobOutlivesItInASharedRunner(t *testing.T) {
-	repo, sha := newGitRepository(t, map[string]string{".kici/workflows/ci.ts": steps(
-		"echo $PPID; (sleep 1000; echo late) & echo $!; setsid sleep 1000 > /dev/null 2>&1 & echo $!; env -i setsid sleep 1000 > /dev/null 2>&1 & echo $!")})
-	s := newFakeServer(t)
-	startAgent(t, s.url, "", realRunner)
-	p := s.accept()
-	p.register(allFeatures...)
-	var runners []string
+func TestNothingOfAJobOutlivesIt(t *testing.T) {
+	b := newBench(t,
+		"(sleep 1000; echo late) & echo $!; setsid sleep 1000 > /dev/null 2>&1 & echo $!; env -i setsid sleep 1000 > /dev/null 2>&1 & echo $!")
 	for i := range 2 {
-		log := runJob(t, p, fmt.Sprintf("job-%d", i), repo, sha)
-		runners = append(runners, log[0])
-		for _, line := range log[1:] {
+		log := b.run(nil)
+		if len(log) != 3 {
+			t.Fatalf("log = %q", log)
+		}
+		for _, line := range log {
 			var pid int
 			if _, err := fmt.Sscan(line, &pid); err != nil {
 				t.Fatalf("log = %q", log)
@@ -105,9 +129,6 @@ func TestNothingOfAJobOutlivesItInASharedRunner(t *testing.T) {
 				t.Errorf("process %d of job %d lives on", pid, i)
 			}
 		}
-	}
-	if runners[0] != runners[1] {
-		t.Errorf("runners = %q", runners)
 	}
 }
 
@@ -118,47 +139,28 @@ func lives(pid int) bool {
 	return err == nil && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
-func TestASpareRunnerThatDiedIsReplaced(t *testing.T) {
-	repo, sha := newGitRepository(t, map[string]string{".kici/workflows/ci.ts": steps("echo $PPID")})
-	s := newFakeServer(t)
-	a := startAgent(t, s.url, "", realRunner)
-	p := s.accept()
-	p.register(allFeatures...)
-	first := runJob(t, p, "job-1", repo, sha)
-	<-a.latest().done
-	var pid int
-	if _, err := fmt.Sscan(first[0], &pid); err != nil {
-		t.Fatal(err)
-	}
+func TestASpareRunnerThatDiedIsNotUsed(t *testing.T) {
+	b := newBench(t, "echo $PPID")
+	b.run(nil)
+	settled := b.a.spareSettled()
+	pid := b.spare()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	a.mu.Lock()
-	messages := a.spare.proc.Messages()
-	a.mu.Unlock()
-	<-messages // it has ended for sure
-	if again := runJob(t, p, "job-2", repo, sha); cmp.Equal(first, again) {
-		t.Errorf("log = %q, as before", again)
+	<-settled
+	if log := b.run(nil); len(log) != 1 || log[0] == fmt.Sprint(pid) {
+		t.Errorf("log = %q, the dead runner was %d", log, pid)
 	}
 }
 
 func TestASpareRunnerDoesNotStayForLong(t *testing.T) {
-	repo, sha := newGitRepository(t, map[string]string{".kici/workflows/ci.ts": steps("echo $PPID")})
-	s := newFakeServer(t)
-	a := startAgent(t, s.url, "", realRunner)
-	a.spareLife = time.Millisecond
-	p := s.accept()
-	p.register(allFeatures...)
-	log := runJob(t, p, "job-1", repo, sha)
-	begin := time.Now()
-	var pid int
-	if _, err := fmt.Sscan(log[0], &pid); err != nil {
-		t.Fatal(err)
-	}
-	for lives(pid) {
-		if time.Since(begin) > patience {
-			t.Fatal("the runner is still there")
-		}
-		runtime.Gosched()
+	b := newBench(t, "echo $PPID")
+	b.a.spareLife = 50 * time.Millisecond
+	b.run(nil)
+	<-b.a.spareSettled()
+	b.a.mu.Lock()
+	defer b.a.mu.Unlock()
+	if b.a.spare != nil {
+		t.Error("the spare runner is still there")
 	}
 }

@@ -86,12 +86,19 @@ func Idle(ctx context.Context, o Options) (Result, error) {
 		return result, err
 	}
 	o.say("leaving them alone for %s", settleTime)
-	select {
-	case <-ctx.Done():
-		return result, ctx.Err()
-	case <-time.After(settleTime):
+	if err := pause(ctx, settleTime); err != nil {
+		return result, err
 	}
 	return result, b.memory(&result)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // memory reads what the server and the largest agent use.
@@ -152,11 +159,17 @@ func Latency(ctx context.Context, o Options) (Result, error) {
 // timings are how long webhooks took to get where.
 type timings struct{ accepted, dispatched, succeeded []time.Duration }
 
+// breath is the pause before each webhook: a process that was just told of the last one's end still has things to put away.
+const breath = 100 * time.Millisecond
+
 // latencies sends webhooks one after the other. The first is not counted: it fills caches that every later one has.
 func (b *bed) latencies(ctx context.Context, o Options, dispatched <-chan time.Time) (timings, error) {
 	var t timings
 	for i := range o.N + 1 {
 		o.say("webhook %d of %d", i, o.N)
+		if err := pause(ctx, breath); err != nil {
+			return t, err
+		}
 		d, err := b.Push(ctx)
 		if err != nil {
 			return t, err
@@ -254,10 +267,8 @@ func (b *bed) drain(ctx context.Context, o Options) error {
 		if n >= o.N || time.Since(moved) > stuckAfter {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"kici/internal/author/bundle"
 	"kici/internal/kit/script"
@@ -25,11 +28,14 @@ const (
 	exitException = 99 // an exception that nobody caught
 )
 
-// child is the runner's side of one job: it receives it, bundles its workflow and runs it on a host of JavaScript.
+// maxInbound bounds the messages from the agent that the script has not taken; the pipe is not read beyond it.
+const maxInbound = 256
+
+// child is the runner's side: it receives one job, bundles its workflow and runs it on a host of JavaScript.
 type child struct {
 	out     *outgoing
 	stderr  io.Writer
-	inbound <-chan Message
+	inbound chan Message
 	end     context.CancelCauseFunc // ends the script now; the cause says why
 	shells  *shells
 	guard   *guard
@@ -50,15 +56,97 @@ type crash struct {
 
 func (c *crash) Error() string { return c.text }
 
+var errAgentGone = errors.New("the agent has gone")
+
+// Main is the runner: it says ready, waits for one execute message on stdin, runs the job and gives the exit code. SIGTERM
+// and SIGINT abort the job as an abort message does. It is to be the last thing its process does: the reader of stdin
+// ends with the process only.
+func Main(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
+	// One job's worth of garbage: collecting it late costs some megabytes and saves a good part of the start.
+	debug.SetGCPercent(400)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	c := &child{
+		stderr:   stderr,
+		inbound:  make(chan Message, maxInbound),
+		end:      end,
+		sleeping: map[string]context.CancelFunc{},
+		woken:    map[string]bool{},
+	}
+	c.out = newOutgoing(stdout, func(err error) { end(fmt.Errorf("%w: %w", errAgentGone, err)) })
+	c.out.last = c.dirs.removeAll
+	c.shells = newShells(c.out)
+	defer c.shells.close()
+	defer c.dirs.removeAll()
+	c.guard = &guard{fire: func(t *stuck) { end(t) }}
+	defer c.guard.disarm()
+
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	c.out.say(map[string]string{"type": TypeReady})
+	go c.readInput(stdin)
+	vm, err := c.newVM(ctx)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitException
+	}
+	defer vm.Close()
+	select {
+	case m := <-c.inbound:
+		if m.Type != TypeExecute {
+			return exitSuccess // the agent has no use for this runner
+		}
+		go c.abortOn(ctx, signals)
+		return c.execute(ctx, vm, m)
+	case <-signals:
+		return exitFailed
+	case <-ctx.Done():
+		return exitFailed
+	}
+}
+
+// readInput passes the agent's messages on. When the script does not take them the queue fills and the pipe is not read.
+func (c *child) readInput(stdin io.Reader) {
+	readLines(stdin, maxLine, false, func(line []byte) bool {
+		if m, ok := parseMessage(line); ok {
+			c.inbound <- m
+		}
+		return true
+	})
+	// The agent's end is an abort without hooks: nobody would see what they do.
+	c.inbound <- Message{Type: TypeAbort, Raw: json.RawMessage(`{"type":"abort","force":true}`)}
+}
+
+// abortOn makes a signal what an abort message is. The queue is full only when the script no longer looks at it; then a
+// signal more or less changes nothing.
+func (c *child) abortOn(ctx context.Context, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-signals:
+			select {
+			case c.inbound <- Message{Type: TypeAbort, Raw: json.RawMessage(`{"type":"abort"}`)}:
+			default:
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // execute runs the job. Secrets are known to the masker before anything of the workflow is looked at, since even an
 // error of the bundler could quote one.
-func (c *child) execute(ctx context.Context, vm *script.VM, e Execute) int {
+func (c *child) execute(ctx context.Context, vm *script.VM, m Message) int {
+	var e Execute
 	var job Job
-	if err := json.Unmarshal(e.Request, &job); err != nil {
+	if err := errors.Join(m.Decode(&e), json.Unmarshal(e.Request, &job)); err != nil {
 		c.out.fail(fmt.Sprintf("The job's request cannot be read: %v", err))
 		return exitFailed
 	}
-	_ = os.Chdir(job.WorkDir) // where the agent starts a runner; one that has served before is elsewhere
+	if err := os.Chdir(job.WorkDir); err != nil { // the runner may have been started before there was a job
+		c.out.fail(fmt.Sprintf("The job's folder cannot be entered: %v", err))
+		return exitFailed
+	}
 	for _, v := range job.Secrets {
 		c.out.mask.Add(v)
 	}

@@ -197,8 +197,6 @@ type Execute struct {
 	// KeepBundle asks for the bundle that the runner makes. It comes before any other message, and before the author's
 	// code is run, so that it is what the runner made for certain.
 	KeepBundle bool `json:"keepBundle,omitempty"`
-	// Again asks the runner to get ready for another job after this one, instead of ending.
-	Again bool `json:"again,omitempty"`
 }
 
 // Bundle is a workflow ready for the embedded host. Without Part it is no use to another job: it needs node, or files

@@ -175,9 +175,6 @@ func (o *outgoing) completed() bool {
 
 // writeLocked adds one line to the buffer.
 func (o *outgoing) writeLocked(m any) {
-	if o.failed {
-		return
-	}
 	raw, ok := m.(json.RawMessage)
 	if !ok {
 		var err error
@@ -195,13 +192,6 @@ func (o *outgoing) flushLocked() {
 	if err := o.w.Flush(); err != nil {
 		o.lostLocked(err)
 	}
-}
-
-// close makes all that is said from now on unheard.
-func (o *outgoing) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.failed = true
 }
 
 // lostLocked ends the job when the agent is gone: nobody would see its result.

@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -70,13 +69,13 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	}
 	p.readers.Go(func() { p.readMessages(stdout) })
 	p.readers.Go(func() { p.readStderr(stderr) })
-	p.Begin(ctx)
+	p.Bind(ctx)
 	return p, nil
 }
 
-// Begin makes the end of ctx, that of the next job, kill the runner and all it started. Start has done it for the first.
-func (p *Process) Begin(ctx context.Context) {
-	p.stderr.clear()
+// Bind makes the end of ctx kill the runner and all it started, as that of Start's. It is for a runner that was started
+// before there was a job for it, and is called once, before any Kill.
+func (p *Process) Bind(ctx context.Context) {
 	made := make(chan struct{})
 	p.stopCtx = context.AfterFunc(ctx, func() {
 		<-made
@@ -91,38 +90,6 @@ func (p *Process) Clear() error {
 		return fmt.Errorf("clear runner: %w", err)
 	}
 	return nil
-}
-
-// Rest waits until a runner that was told Again has given its result and is ready for the next job, with nothing left of
-// this one. When it fails, or the runner does not come so far before ctx ends, the runner is of no more use: Kill it.
-// Between Rest and Begin no context guards the runner.
-func (p *Process) Rest(ctx context.Context) error {
-	for {
-		select {
-		case m, ok := <-p.messages:
-			switch {
-			case !ok:
-				return errors.New("the runner has ended")
-			case m.Type != TypeReady:
-				continue // said after the result
-			case !p.stopCtx():
-				return errors.New("the job was ended")
-			}
-			return p.Clear() // the job may have started something while it was cleared the first time
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// Alive tells whether a runner that rests is still there.
-func (p *Process) Alive() bool {
-	select {
-	case <-p.messages: // its end, or something that nobody asked for
-		return false
-	default:
-		return true
-	}
 }
 
 // start makes the pipes by hand: those of exec.Cmd are closed when the process ends, read or not.
@@ -154,6 +121,9 @@ func (p *Process) start() (stdout, stderr *os.File, err error) {
 	p.stdin = inW
 	return outR, errR, nil
 }
+
+// Pid is the runner's process id.
+func (p *Process) Pid() int { return p.group.Pid() }
 
 // Messages gives what the runner says. The channel holds nothing: while nobody takes a message the pipe is not read,
 // and a runner that writes much waits. It is closed at the end of the runner's output.

@@ -23,13 +23,6 @@ func (t *tail) add(line string) {
 	t.lines = append(t.lines, line)
 }
 
-// clear forgets them.
-func (t *tail) clear() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lines = nil
-}
-
 // all gives a copy, oldest line first.
 func (t *tail) all() []string {
 	t.mu.Lock()
