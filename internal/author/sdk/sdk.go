@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"path"
 	"strings"
-	"sync"
 )
 
 //go:embed all:ts
@@ -61,21 +60,32 @@ func Resolve(importer, name string) (file string, ok bool) {
 
 // Digest is a hash of every embedded module that a bundle may contain, in hex. What was built from the modules ahead of
 // time is good as long as it is the same.
-func Digest() string { return digest() }
-
-// digest is worked out once in a process.
-var digest = sync.OnceValue(func() string {
+func Digest() string {
 	h := sha256.New()
+	eachModule(func(name string, size int64) {
+		raw, _ := files.ReadFile(name) // it is there: it has just been found
+		_, _ = fmt.Fprintf(h, "%s %d\n", name, size)
+		_, _ = h.Write(raw)
+	})
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Size is how many modules there are and how many bytes they have. It is had at once and tells almost every change.
+func Size() string {
+	count, sum := 0, int64(0)
+	eachModule(func(_ string, size int64) { count, sum = count+1, sum+size })
+	return fmt.Sprintf("%d modules of %d bytes", count, sum)
+}
+
+func eachModule(do func(name string, size int64)) {
 	// Walking an embedded file system cannot fail.
 	_ = fs.WalkDir(files, "ts", func(name string, d fs.DirEntry, _ error) error {
-		if raw, err := files.ReadFile(name); err == nil && !strings.HasSuffix(name, ".d.ts") {
-			_, _ = fmt.Fprintf(h, "%s %d\n", name, len(raw))
-			_, _ = h.Write(raw)
+		if info, err := d.Info(); err == nil && !d.IsDir() && !strings.HasSuffix(name, ".d.ts") {
+			do(name, info.Size())
 		}
 		return nil
 	})
-	return hex.EncodeToString(h.Sum(nil))
-})
+}
 
 // Declarations is the text of the declaration file that `kici init` writes: the types of `@kici-dev/sdk`, documented so
 // that an editor explains every option.
