@@ -172,7 +172,7 @@ func (w *singleWriter) one(t *transaction, among bool) error {
 			return fmt.Errorf("begin: %w", err)
 		}
 	}
-	t.err, t.panicked = guarded(t, w.prepared)
+	t.call(w.prepared)
 	if !among {
 		return nil
 	}
@@ -187,10 +187,10 @@ func (w *singleWriter) one(t *transaction, among bool) error {
 	return nil
 }
 
-// guarded runs the function of a transaction, whose panic belongs to the caller that brought it.
-func guarded(t *transaction, q Querier) (failure error, panicked any) {
-	defer func() { panicked = recover() }()
-	return t.fn(t.ctx, q), nil
+// call runs the function of the transaction, whose panic belongs to the caller that brought it.
+func (t *transaction) call(q Querier) {
+	defer func() { t.panicked = recover() }()
+	t.err = t.fn(t.ctx, q)
 }
 
 func (w *singleWriter) close() error {
