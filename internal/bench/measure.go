@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kici/internal/core/ci"
+	"kici/internal/kit/service"
 	"kici/internal/proc"
 	"kici/internal/rig"
 )
@@ -86,19 +87,10 @@ func Idle(ctx context.Context, o Options) (Result, error) {
 		return result, err
 	}
 	o.say("leaving them alone for %s", settleTime)
-	if err := pause(ctx, settleTime); err != nil {
-		return result, err
+	if !service.Sleep(ctx, settleTime) {
+		return result, ctx.Err()
 	}
 	return result, b.memory(&result)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // memory reads what the server and the largest agent use.
@@ -167,8 +159,8 @@ func (b *bed) latencies(ctx context.Context, o Options, dispatched <-chan time.T
 	var t timings
 	for i := range o.N + 1 {
 		o.say("webhook %d of %d", i, o.N)
-		if err := pause(ctx, breath); err != nil {
-			return t, err
+		if !service.Sleep(ctx, breath) {
+			return t, ctx.Err()
 		}
 		d, err := b.Push(ctx)
 		if err != nil {
@@ -267,8 +259,8 @@ func (b *bed) drain(ctx context.Context, o Options) error {
 		if n >= o.N || time.Since(moved) > stuckAfter {
 			return nil
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return err
+		if !service.Sleep(ctx, 50*time.Millisecond) {
+			return ctx.Err()
 		}
 	}
 }
