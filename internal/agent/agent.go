@@ -44,16 +44,16 @@ type Agent struct {
 	address atomic.Value                                    // of the HTTP endpoints, once they listen
 	pause   func(attempt int, chance float64) time.Duration // before connecting again
 
-	guardMargin time.Duration // see the constants
-	spareLife   time.Duration
+	guardMargin time.Duration // see the constant
 
 	leave     chan error // asks Serve to end; holds one, more change nothing
 	closing   sync.WaitGroup
 	mu        sync.Mutex
-	session   *session // nil while not registered
-	job       *job     // nil while idle
-	last      *job     // the latest, whose workspace may still be going away
-	spare     *spare   // nil when there is none
+	session   *session      // nil while not registered
+	job       *job          // nil while idle
+	last      *job          // the latest, whose workspace may still be going away
+	spare     *spare        // nil when there is none
+	spareLife time.Duration // see the constant; 0 for no spare
 	draining  bool
 	idle      *time.Timer // of a scaler-managed agent
 	offlineAt time.Time

@@ -28,7 +28,9 @@ func benchTrivialJob(b *testing.B, spareLife time.Duration) {
 	repo, sha := newGitRepository(b, map[string]string{".kici/workflows/ci.ts": steps("echo hello"), "README.md": "# Small\n"})
 	s := newFakeServer(b)
 	a := startAgent(b, s.url, "", func(c *Config) { c.RunnerCommand = []string{*benchRunner, "__runner"} })
+	a.mu.Lock()
 	a.spareLife = spareLife
+	a.mu.Unlock()
 	p := s.accept()
 	p.register(allFeatures...)
 	parts := map[string][]time.Duration{}
@@ -46,9 +48,6 @@ func benchTrivialJob(b *testing.B, spareLife time.Duration) {
 			b.Fatalf("state %s: %s\n%s", m.State, m.Data, p.transcript())
 		}
 		<-j.done
-		if spareLife == 0 {
-			<-a.spareSettled()
-		}
 		for _, f := range p.drain() {
 			if f, ok := f.(wire.JobStatus); ok {
 				p.ack(f.MessageID)

@@ -77,7 +77,11 @@ func (a *Agent) finished(j *job, report func()) {
 	a.reboot = false
 	a.postMetricsLocked()
 	a.postStatusLocked()
+	next := a.reserveSpareLocked()
 	a.mu.Unlock()
+	if next != nil {
+		a.closing.Go(func() { a.runSpare(next) })
+	}
 	if reboot {
 		a.rebootHost()
 	}

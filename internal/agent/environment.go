@@ -23,10 +23,9 @@ const agentOnly = "KICI_AGENT_TOKEN"
 // through the request only.
 func (j *job) environment(box box) []string {
 	env := map[string]string{}
-	for _, kv := range j.a.cfg.Environ {
-		if name, value, ok := strings.Cut(kv, "="); ok && slices.Contains(inherited, name) {
-			env[name] = value
-		}
+	for _, kv := range j.a.baseEnviron() {
+		name, value, _ := strings.Cut(kv, "=")
+		env[name] = value
 	}
 	env["FORCE_COLOR"] = "1"
 	for _, layer := range []map[string]any{j.conf.Env, j.conf.EnvironmentVars, j.conf.JobEnv} {
@@ -49,6 +48,17 @@ func (j *job) environment(box box) []string {
 			continue // the kernel has no such variables
 		}
 		list = append(list, name+"="+env[name])
+	}
+	return list
+}
+
+// baseEnviron is what every runner takes over from the agent.
+func (a *Agent) baseEnviron() []string {
+	var list []string
+	for _, kv := range a.cfg.Environ {
+		if name, _, ok := strings.Cut(kv, "="); ok && slices.Contains(inherited, name) {
+			list = append(list, kv)
+		}
 	}
 	return list
 }

@@ -63,7 +63,7 @@ type job struct {
 	outbox   chan any      // messages to the runner
 
 	bundleKey string   // of the workflow, "" when its bundle is of no use to other jobs
-	env       []string // of the runner, nil before there is one
+	env       []string // of the runner, when it was started before the job came and does not have it
 
 	mu         sync.Mutex
 	proc       *runner.Process
@@ -162,7 +162,6 @@ func (j *job) run() {
 		}
 	})
 	j.tearDown()
-	j.a.prepareSpare(j.env)
 	if ws != nil {
 		if err := ws.Close(); err != nil {
 			j.log.Error("workspace is left behind", "err", err)
@@ -190,7 +189,6 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 	}
 	env := j.environment(box)
 	// The runner starts while the source is fetched: starting costs time, and it waits for its request anyway.
-	j.env = env
 	proc, err := j.startRunner(runner.Options{Dir: ws.Dir(), Env: env, Command: box.command})
 	if err != nil {
 		return j.failure(fmt.Errorf("the step runner cannot be started: %w", err))
@@ -242,7 +240,7 @@ func (j *job) awaitFence() error {
 
 // execution is the order to run the job. repository is where the workflow is, as the agent sees it.
 func (j *job) execution(workDir, repository string) runner.Execute {
-	e := runner.Execute{Type: runner.TypeExecute, Request: j.request(workDir)}
+	e := runner.Execute{Type: runner.TypeExecute, Request: j.request(workDir), Env: j.env}
 	j.bundleKey = bundleKey(repository, j.conf.sourceFile())
 	e.Bundle = j.a.bundles.find(j.bundleKey)
 	e.KeepBundle = e.Bundle == nil && j.bundleKey != ""

@@ -256,6 +256,7 @@ func startAgent(t testing.TB, url, scene string, change ...func(*Config)) *testA
 	ta := &testAgent{Agent: a, t: t, stop: cancel, done: make(chan error, 1), log: out}
 	a.pause = func(int, float64) time.Duration { return time.Millisecond }
 	a.guardMargin = time.Millisecond
+	a.spareLife = 0
 	force := make(chan struct{})
 	go func() { ta.done <- a.serveUntil(ctx, force) }()
 	t.Cleanup(func() {

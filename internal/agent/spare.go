@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 	"runtime/debug"
-	"slices"
+	"strings"
 	"time"
 
 	"kici/internal/agent/runner"
@@ -13,26 +13,29 @@ import (
 const spareLife = 10 * time.Second
 
 // spare is a runner that was started before there is a job for it, since starting one takes longer than a small job.
-// No job has used it: every job has a process of its own.
+// No job has used it: every job has a process of its own. Its environment comes with the order to run a job.
 type spare struct {
-	env   []string // which a process has once
-	proc  *runner.Process
+	life  time.Duration // how long it waits for a job
 	taken chan struct{} // closed when it is no longer the agent's spare
 	left  chan struct{} // closed when it is no longer watched
-	ready bool          // it waits for an order; to be read when left is closed
+
+	// To be read when left is closed.
+	proc  *runner.Process // nil when it could not be started
+	ready bool            // it waits for an order
+	dead  bool            // it has ended by itself
 }
 
-// startRunner gives the job a runner: the spare one when it fits, else a new one, which gets ready while the source is
-// fetched.
+// startRunner gives the job a runner: the spare one, else a new one, which gets ready while the source is fetched.
 func (j *job) startRunner(o runner.Options) (*runner.Process, error) {
-	if s := j.a.takeSpare(nil); s != nil {
-		<-s.left
-		if slices.Equal(s.env, o.Env) {
-			s.proc.Bind(j.ctx)
-			j.setRunner(s.proc, s.ready)
-			return s.proc, nil
+	if zone(o.Env) == zone(j.a.baseEnviron()) {
+		if s := j.a.takeSpare(nil); s != nil {
+			if proc := s.use(); proc != nil {
+				proc.Bind(j.ctx)
+				j.setRunner(proc, s.ready)
+				j.env = o.Env
+				return proc, nil
+			}
 		}
-		j.a.closing.Go(s.end)
 	}
 	proc, err := runner.Start(j.ctx, o)
 	if err == nil {
@@ -58,59 +61,54 @@ func (j *job) clear(res outcome) {
 	}
 }
 
-// prepareSpare starts a runner for the next job, which is likely to want the same environment. In a sandbox there is
-// none: the process lives in its job's.
-func (a *Agent) prepareSpare(env []string) {
-	if env == nil || a.sandboxed() || !a.wantsSpare() {
-		return
+// reserveSpareLocked makes room for the runner of the next job, which may come before that runner has been started: it
+// waits for it then, and none is started in vain. There is none in a sandbox, where the process lives in its job's, nor
+// where no job is likely to come.
+func (a *Agent) reserveSpareLocked() *spare {
+	if a.spare != nil || a.spareLife <= 0 || a.draining || a.cfg.ScalerManaged || a.sandboxed() {
+		return nil
 	}
-	proc, err := runner.Start(context.Background(), runner.Options{Dir: "/", Env: env, Command: a.cfg.RunnerCommand})
+	a.spare = &spare{life: a.spareLife, taken: make(chan struct{}), left: make(chan struct{})}
+	return a.spare
+}
+
+// runSpare starts the spare runner and watches it until it is taken, has died, or no job has wanted it for a while.
+func (a *Agent) runSpare(s *spare) {
+	defer close(s.left)
+	proc, err := runner.Start(context.Background(), runner.Options{Dir: "/", Env: a.baseEnviron(), Command: a.cfg.RunnerCommand})
 	if err != nil {
 		a.log.Debug("no spare runner", "err", err) // the next job tries again, and says so
+		a.takeSpare(s)
 		return
 	}
-	s := &spare{env: env, proc: proc, taken: make(chan struct{}), left: make(chan struct{})}
-	a.mu.Lock()
-	wanted := a.wantsSpareLocked()
-	if wanted {
-		a.spare = s
-	}
-	a.mu.Unlock()
-	if !wanted {
-		s.end()
-		return
-	}
-	a.closing.Go(func() { a.keepSpare(s) })
-}
-
-func (a *Agent) wantsSpare() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.wantsSpareLocked()
-}
-
-// wantsSpareLocked is false while a job runs, which has a runner, and when no job will come.
-func (a *Agent) wantsSpareLocked() bool { return a.job == nil && a.spare == nil && !a.draining }
-
-// keepSpare watches the spare runner until it is taken, has died, or no job has wanted it for a while.
-func (a *Agent) keepSpare(s *spare) {
-	defer close(s.left)
-	timer := time.NewTimer(a.spareLife)
+	s.proc = proc
+	timer := time.NewTimer(s.life)
 	defer timer.Stop()
-	for alive := true; alive; {
+	for wanted := true; wanted; {
 		select {
 		case <-s.taken:
 			return
-		case _, alive = <-s.proc.Messages():
-			s.ready = alive // it says nothing else before it has a job
+		case _, ok := <-proc.Messages():
+			s.ready, s.dead = ok, !ok // it says nothing else before it has a job
+			wanted = ok
 		case <-timer.C:
-			alive = false
+			wanted = false
 		}
 	}
 	if a.takeSpare(s) != nil {
-		s.end()
+		s.kill()
 		debug.FreeOSMemory() // there is time now to give back what the jobs have used
 	}
+}
+
+// zone is the time zone of an environment. The embedded engine reads it when its process starts.
+func zone(env []string) string {
+	for _, pair := range env {
+		if zone, ok := strings.CutPrefix(pair, "TZ="); ok {
+			return zone
+		}
+	}
+	return ""
 }
 
 // takeSpare gives the spare runner, if there is one, or only if it is that one. Who takes it uses it or ends it.
@@ -126,8 +124,26 @@ func (a *Agent) takeSpare(only *spare) *spare {
 	return s
 }
 
-// end ends the runner. Nothing was started in it that could refuse to go.
+// use gives the runner to who has taken it, nil when there is none alive.
+func (s *spare) use() *runner.Process {
+	<-s.left
+	if s.dead {
+		s.kill() // what is left to do is little: it has ended
+		return nil
+	}
+	return s.proc
+}
+
+// end ends a runner that has been taken and is not used.
 func (s *spare) end() {
+	<-s.left
+	if s.proc != nil {
+		s.kill()
+	}
+}
+
+// kill ends the runner. Nothing was started in it that could refuse to go.
+func (s *spare) kill() {
 	_ = s.proc.Kill()
 	s.proc.Wait()
 }

@@ -143,6 +143,9 @@ func (c *child) execute(ctx context.Context, vm *script.VM, m Message) int {
 		c.out.fail(fmt.Sprintf("The job's request cannot be read: %v", err))
 		return exitFailed
 	}
+	if e.Env != nil {
+		replaceEnviron(e.Env)
+	}
 	if err := os.Chdir(job.WorkDir); err != nil { // the runner may have been started before there was a job
 		c.out.fail(fmt.Sprintf("The job's folder cannot be entered: %v", err))
 		return exitFailed
@@ -170,6 +173,20 @@ func (c *child) execute(ctx context.Context, vm *script.VM, m Message) int {
 		err = c.runEmbedded(ctx, vm, built, e.Request, job)
 	}
 	return c.finish(ctx, err)
+}
+
+// replaceEnviron makes the variables those of the process, but for the marks of the sandbox, which it keeps. It comes
+// before anything has asked for one.
+func replaceEnviron(env []string) {
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); !strings.HasPrefix(name, sandboxMark) {
+			_ = os.Unsetenv(name)
+		}
+	}
+	for _, pair := range env {
+		name, value, _ := strings.Cut(pair, "=")
+		_ = os.Setenv(name, value) // the agent has left out what the kernel does not take
+	}
 }
 
 // bundled gives the workflow's script: the one that came with the job, or one that is made now.

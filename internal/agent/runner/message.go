@@ -194,6 +194,8 @@ type Execute struct {
 	Request json.RawMessage `json:"request"`
 	// Bundle is the workflow as an earlier runner has bundled it from the same files; nil lets the runner do it.
 	Bundle *Bundle `json:"bundle,omitempty"`
+	// Env is the whole environment of the job, for a runner that was started without it; nil keeps that of the process.
+	Env []string `json:"env,omitempty"`
 	// KeepBundle asks for the bundle that the runner makes. It comes before any other message, and before the author's
 	// code is run, so that it is what the runner made for certain.
 	KeepBundle bool `json:"keepBundle,omitempty"`

@@ -122,9 +122,6 @@ func (p *Process) start() (stdout, stderr *os.File, err error) {
 	return outR, errR, nil
 }
 
-// Pid is the runner's process id.
-func (p *Process) Pid() int { return p.group.Pid() }
-
 // Messages gives what the runner says. The channel holds nothing: while nobody takes a message the pipe is not read,
 // and a runner that writes much waits. It is closed at the end of the runner's output.
 func (p *Process) Messages() <-chan Message { return p.messages }
