@@ -9,8 +9,9 @@ import (
 	"kici/internal/agent/runner"
 )
 
-// spareLife is how long a spare runner is kept: an agent at work saves time by it, an idle one memory without it.
-const spareLife = 10 * time.Second
+// spareLife is how long a spare runner is kept: an agent that is in use saves time by it, a forgotten one memory without
+// it.
+const spareLife = 5 * time.Minute
 
 // spare is a runner that was started before there is a job for it, since starting one takes longer than a small job.
 // No job has used it: every job has a process of its own. Its environment comes with the order to run a job.
