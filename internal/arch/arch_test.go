@@ -28,7 +28,7 @@ var rooms = []string{
 	"internal/core/ci", "internal/core/glob", "internal/core/label", "internal/core/lockfile", "internal/core/wire",
 	"internal/core/adminwire",
 	// Decisions: pure functions.
-	"internal/decide/trigger", "internal/decide/plan", "internal/decide/lifecycle",
+	"internal/decide/trigger", "internal/decide/contexts", "internal/decide/plan", "internal/decide/lifecycle",
 	// The orchestrator.
 	"internal/server/store", "internal/server/outbox", "internal/server/cluster", "internal/server/auth",
 	"internal/server/secrets", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"kici/internal/core/lockfile"
+	"kici/internal/decide/contexts"
 	"kici/internal/kit/script"
 )
 
@@ -140,39 +141,10 @@ func (f fields) concurrencyGroup(j lockfile.Job) string {
 	return ""
 }
 
-// boundContexts are the contexts of a job as far as they are known.
-type boundContexts struct {
-	names   []string // resolved, in merge order, repetitions kept
-	display []string // one for each element, (dynamic) for what only an agent can name
-	unnamed bool     // some element has no name yet
-}
-
-// contextNames puts the constants and what the expressions gave together. A function that is not inline, and an
-// expression that gave an empty text, need an agent.
-func contextNames(elements []lockfile.ContextRef, inline []*string) boundContexts {
-	b := boundContexts{names: []string{}, display: []string{}}
-	for i, c := range elements {
-		name, shown := c.Value.Value, c.Value.Value
-		switch {
-		case c.Dynamic && c.Value.Inline == nil:
-			name, shown = "", "(dynamic)"
-			b.unnamed = true
-		case c.Dynamic && inline[i] != nil:
-			name, shown = *inline[i], *inline[i]
-			b.unnamed = b.unnamed || name == ""
-		}
-		b.display = append(b.display, shown)
-		if name != "" {
-			b.names = append(b.names, name)
-		}
-	}
-	return b
-}
-
 // needsAgent names the field that only an agent can evaluate, "" when there is none.
-func needsAgent(j lockfile.Job, contexts boundContexts) string {
+func needsAgent(j lockfile.Job, bound contexts.Names) string {
 	switch {
-	case contexts.unnamed:
+	case bound.Unnamed:
 		return "the name of a context"
 	case j.DynamicEnv && (j.Env == nil || j.Env.Inline == nil):
 		return "its env"

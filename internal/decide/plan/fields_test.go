@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/lockfile"
+	"kici/internal/decide/contexts"
 	"kici/internal/kit/script"
 	"kici/internal/vectors"
 )
@@ -59,7 +60,7 @@ func TestVectorsEnvMerge(t *testing.T) {
 		t.Run(c.ID, func(t *testing.T) {
 			switch c.Fn {
 			case "jobContextNames":
-				contextNamesVector(t, c)
+				needsAgentVector(t, c)
 			case "inlineFields":
 				inlineFieldsVector(t, c)
 			}
@@ -67,24 +68,18 @@ func TestVectorsEnvMerge(t *testing.T) {
 	}
 }
 
-func contextNamesVector(t *testing.T, c vectors.SuiteCase) {
+// needsAgentVector asks the planner alone; package contexts compares the names.
+func needsAgentVector(t *testing.T, c vectors.SuiteCase) {
 	var in struct {
 		Elements    json.RawMessage
 		InlineNames []*string
 	}
 	decode(t, c.Input, &in)
 	j := lockJob(t, json.RawMessage(`{"name":"j","contexts":`+string(in.Elements)+`}`))
-	got := contextNames(j.Environments, in.InlineNames)
-	var want struct {
-		Names, Display []string
-		NeedsInit      bool
-	}
+	var want struct{ NeedsInit bool }
 	decode(t, c.Expected, &want)
-	if diff := cmp.Diff(want.Names, got.names) + cmp.Diff(want.Display, got.display) + cmp.Diff(want.NeedsInit, got.unnamed); diff != "" {
-		t.Error(diff)
-	}
-	if (needsAgent(j, got) != "") != want.NeedsInit {
-		t.Errorf("needs an agent for %q, want %v", needsAgent(j, got), want.NeedsInit)
+	if what := needsAgent(j, contexts.NamesOf(j.Environments, in.InlineNames)); (what != "") != want.NeedsInit {
+		t.Errorf("needs an agent for %q, want %v", what, want.NeedsInit)
 	}
 }
 

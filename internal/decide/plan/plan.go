@@ -11,6 +11,7 @@ import (
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
 	"kici/internal/core/lockfile"
+	"kici/internal/decide/contexts"
 )
 
 // Source is the commit that the run is about.
@@ -242,8 +243,8 @@ func (b *builder) prepare(j lockfile.Job) (proto Job, children []Child, env lock
 	if err != nil {
 		return proto, nil, nil, &refusal{ci.InitDynamicEval, err.Error()}
 	}
-	contexts := contextNames(j.Environments, fields.contexts)
-	if what := needsAgent(j, contexts); what != "" {
+	bound := contexts.NamesOf(j.Environments, fields.contexts)
+	if what := needsAgent(j, bound); what != "" {
 		return proto, nil, nil, onlyAgent(j, what)
 	}
 	selector, err := label.Select(j.RunsOn, j.ExcludeLabels)
@@ -255,7 +256,7 @@ func (b *builder) prepare(j lockfile.Job) (proto Job, children []Child, env lock
 	}
 	proto = Job{
 		BaseName: j.Name, Selector: selector, Pick: pick(j), TimeoutMs: j.TimeoutMs, GraceMs: int64(j.GracePeriodSeconds * 1000),
-		Contexts: contexts.names, ContextDisplay: contexts.display, Concurrency: fields.concurrencyGroup(j), Approval: j.Approval,
+		Contexts: bound.Resolved, ContextDisplay: bound.Display, Concurrency: fields.concurrencyGroup(j), Approval: j.Approval,
 	}
 	return proto, children, fields.environment(j), nil
 }
