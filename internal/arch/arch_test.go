@@ -23,12 +23,14 @@ const module = "kici/"
 var rooms = []string{
 	// Tools that know nothing of CI.
 	"internal/kit/version", "internal/kit/service", "internal/kit/telemetry", "internal/kit/config", "internal/kit/blob",
-	"internal/kit/seal", "internal/kit/redact", "internal/kit/collate", "internal/kit/script", "internal/kit/regex",
+	"internal/kit/seal", "internal/kit/redact", "internal/kit/collate", "internal/kit/ecma", "internal/kit/jsontree",
+	"internal/kit/script", "internal/kit/regex",
 	// Words: values, parsing, matching of text.
-	"internal/core/ci", "internal/core/glob", "internal/core/label", "internal/core/lockfile", "internal/core/wire",
-	"internal/core/adminwire",
+	"internal/core/ci", "internal/core/glob", "internal/core/jsonpath", "internal/core/cron", "internal/core/label",
+	"internal/core/lockfile", "internal/core/wire", "internal/core/adminwire",
 	// Decisions: pure functions.
-	"internal/decide/trigger", "internal/decide/contexts", "internal/decide/plan", "internal/decide/lifecycle",
+	"internal/decide/envelope", "internal/decide/inputs", "internal/decide/trigger", "internal/decide/contexts",
+	"internal/decide/plan", "internal/decide/lifecycle",
 	// The orchestrator.
 	"internal/server/store", "internal/server/outbox", "internal/server/cluster", "internal/server/auth",
 	"internal/server/secrets", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",

@@ -1,10 +1,10 @@
 package glob
 
 import (
-	"cmp"
 	"slices"
 	"strings"
-	"unicode/utf16"
+
+	"kici/internal/kit/ecma"
 )
 
 var posixClasses = map[string]string{
@@ -142,7 +142,7 @@ func (p *parser) rangeOf() string {
 			ends = append(ends, t.value)
 		}
 	}
-	slices.SortFunc(ends, compareUTF16)
+	slices.SortFunc(ends, ecma.Compare)
 	class := "[" + strings.Join(ends, "-") + "]"
 	if valid(class) {
 		return class
@@ -151,12 +151,4 @@ func (p *parser) rangeOf() string {
 		ends[i] = escape(ends[i])
 	}
 	return strings.Join(ends, "..")
-}
-
-// compareUTF16 is the order of JavaScript's sort, in which characters beyond U+FFFF stand before some within.
-func compareUTF16(a, b string) int {
-	if a == b {
-		return 0
-	}
-	return cmp.Or(slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b))), strings.Compare(a, b))
 }

@@ -6,9 +6,9 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode/utf16"
 
 	"kici/internal/core/glob"
+	"kici/internal/kit/ecma"
 )
 
 // AssetDigest finds the files that the patterns name, from the repository root, and joins their paths and contents to the
@@ -24,7 +24,7 @@ func AssetDigest(fsys fs.FS, patterns []string) (digest string, paths []string, 
 	if err != nil {
 		return "", nil, err
 	}
-	slices.SortFunc(paths, compareUTF16)
+	slices.SortFunc(paths, ecma.Compare)
 	var b strings.Builder
 	for _, p := range paths {
 		b.WriteString(p)
@@ -119,9 +119,4 @@ func isFile(fsys fs.FS, p string, entry fs.DirEntry) bool {
 	}
 	info, err := fs.Stat(fsys, p)
 	return err == nil && info.Mode().IsRegular()
-}
-
-// compareUTF16 orders by UTF-16 code units, as ECMAScript sorts texts. It differs from byte order only beyond U+FFFF.
-func compareUTF16(a, b string) int {
-	return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
 }

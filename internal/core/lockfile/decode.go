@@ -8,6 +8,8 @@ import (
 
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
+	"kici/internal/kit/ecma"
+	"kici/internal/kit/jsontree"
 )
 
 // decoder turns the tree into typed values. null counts as absent everywhere. A member of the wrong JSON type is read as
@@ -20,10 +22,10 @@ type decoder struct {
 // maxProblems bounds what one workflow notes; the first few tell all that a person needs.
 const maxProblems = 20
 
-func (d *decoder) wrong(n *node, field, wanted string) {
+func (d *decoder) wrong(n *jsontree.Node, field, wanted string) {
 	if len(d.problems) < maxProblems {
 		path := strings.TrimPrefix(strings.Join(d.where, " ")+" "+field, " ")
-		d.problems = append(d.problems, fmt.Sprintf("%s: expected %s, found %s", path, wanted, n.kind))
+		d.problems = append(d.problems, fmt.Sprintf("%s: expected %s, found %s", path, wanted, n.Kind))
 	}
 }
 
@@ -42,49 +44,49 @@ func (d *decoder) within(step string, read func()) {
 }
 
 // is tells whether the value has the wanted type; null has none and is no problem.
-func (d *decoder) is(n *node, kind nodeKind, field string) bool {
-	if n.kind != kind && n.kind != kindNull {
+func (d *decoder) is(n *jsontree.Node, kind jsontree.Kind, field string) bool {
+	if n.Kind != kind && n.Kind != jsontree.Null {
 		d.wrong(n, field, kind.String())
 	}
-	return n.kind == kind
+	return n.Kind == kind
 }
 
-func (d *decoder) text(n *node, field string) string {
-	if !d.is(n, kindText, field) {
+func (d *decoder) text(n *jsontree.Node, field string) string {
+	if !d.is(n, jsontree.Text, field) {
 		return ""
 	}
 	return clean(n)
 }
 
 // clean is the text without lone surrogates and NUL, which UTF-8 and the databases refuse.
-func clean(n *node) string {
-	if n.dirty {
-		return ci.CleanText(n.text())
+func clean(n *jsontree.Node) string {
+	if n.Dirty {
+		return ci.CleanText(n.Text())
 	}
-	return n.text()
+	return n.Text()
 }
 
-func cleanKey(n *node) string { return ci.CleanText(n.key) }
+func cleanKey(n *jsontree.Node) string { return ci.CleanText(n.Key) }
 
-func (d *decoder) truth(n *node, field string) bool {
-	return d.is(n, kindBool, field) && n.truth
+func (d *decoder) truth(n *jsontree.Node, field string) bool {
+	return d.is(n, jsontree.Bool, field) && n.Truth
 }
 
-func (d *decoder) optionalTruth(n *node, field string) *bool {
-	if !d.is(n, kindBool, field) {
+func (d *decoder) optionalTruth(n *jsontree.Node, field string) *bool {
+	if !d.is(n, jsontree.Bool, field) {
 		return nil
 	}
-	return &n.truth
+	return &n.Truth
 }
 
-func (d *decoder) number(n *node, field string) float64 {
-	if !d.is(n, kindNumber, field) {
+func (d *decoder) number(n *jsontree.Node, field string) float64 {
+	if !d.is(n, jsontree.Number, field) {
 		return 0
 	}
-	return number(n)
+	return n.Number()
 }
 
-func (d *decoder) whole(n *node, field string) int64 {
+func (d *decoder) whole(n *jsontree.Node, field string) int64 {
 	f := d.number(n, field)
 	if math.Abs(f) > 1<<53 { // beyond this a double is not exact, and the value is a mistake anyway
 		d.wrong(n, field, "a number within ±2^53")
@@ -93,107 +95,109 @@ func (d *decoder) whole(n *node, field string) int64 {
 	return int64(f)
 }
 
-func (d *decoder) raw(n *node) []byte {
-	if n.kind == kindNull {
+func (d *decoder) raw(n *jsontree.Node) []byte {
+	if n.Kind == jsontree.Null {
 		return nil
 	}
-	return []byte(n.raw)
+	return []byte(n.Raw)
 }
 
 // scalar is a text, or the text of a number or truth value: authors of hand-written documents write 18 for "18".
-func (d *decoder) scalar(n *node, field string) string {
-	switch n.kind {
-	case kindText:
+func (d *decoder) scalar(n *jsontree.Node, field string) string {
+	switch n.Kind {
+	case jsontree.Text:
 		return clean(n)
-	case kindNumber:
-		return formatNumber(number(n))
-	case kindBool:
-		return fmt.Sprint(n.truth)
+	case jsontree.Number:
+		return ecma.FormatNumber(n.Number())
+	case jsontree.Bool:
+		return fmt.Sprint(n.Truth)
 	}
-	d.wrong(n, field, kindText.String())
+	d.wrong(n, field, jsontree.Text.String())
 	return ""
 }
 
-func list[T any](d *decoder, n *node, field string, read func(*node, string) T) []T {
-	if !d.is(n, kindList, field) {
+func list[T any](d *decoder, n *jsontree.Node, field string, read func(*jsontree.Node, string) T) []T {
+	if !d.is(n, jsontree.List, field) {
 		return nil
 	}
-	out := make([]T, len(n.items))
-	for i := range n.items {
-		out[i] = read(&n.items[i], field)
+	out := make([]T, len(n.Items))
+	for i := range n.Items {
+		out[i] = read(&n.Items[i], field)
 	}
 	return out
 }
 
-func (d *decoder) texts(n *node, field string) []string    { return list(d, n, field, d.scalar) }
-func (d *decoder) pairsList(n *node, field string) []Pairs { return list(d, n, field, d.pairs) }
+func (d *decoder) texts(n *jsontree.Node, field string) []string { return list(d, n, field, d.scalar) }
+func (d *decoder) pairsList(n *jsontree.Node, field string) []Pairs {
+	return list(d, n, field, d.pairs)
+}
 
-func (d *decoder) pairs(n *node, field string) Pairs {
-	if !d.is(n, kindObject, field) {
+func (d *decoder) pairs(n *jsontree.Node, field string) Pairs {
+	if !d.is(n, jsontree.Object, field) {
 		return nil
 	}
-	out := make(Pairs, len(n.items))
-	for i := range n.items {
-		m := &n.items[i]
-		out[i] = Pair{cleanKey(m), d.scalar(m, field+"."+m.key)}
+	out := make(Pairs, len(n.Items))
+	for i := range n.Items {
+		m := &n.Items[i]
+		out[i] = Pair{cleanKey(m), d.scalar(m, field+"."+m.Key)}
 	}
 	return out
 }
 
-func (d *decoder) ordered(n *node, field string) Ordered {
-	if !d.is(n, kindObject, field) {
+func (d *decoder) ordered(n *jsontree.Node, field string) Ordered {
+	if !d.is(n, jsontree.Object, field) {
 		return nil
 	}
-	out := make(Ordered, len(n.items))
-	for i := range n.items {
-		out[i] = Member{cleanKey(&n.items[i]), []byte(n.items[i].raw)}
+	out := make(Ordered, len(n.Items))
+	for i := range n.Items {
+		out[i] = Member{cleanKey(&n.Items[i]), []byte(n.Items[i].Raw)}
 	}
 	return out
 }
 
 // matchers reads a list that the checks of Load have already accepted.
-func (d *decoder) matchers(n *node, field string) []label.Matcher {
-	if falsy(n) {
+func (d *decoder) matchers(n *jsontree.Node, field string) []label.Matcher {
+	if n.Falsy() {
 		return nil
 	}
-	return list(d, n, field, func(m *node, _ string) label.Matcher {
+	return list(d, n, field, func(m *jsontree.Node, _ string) label.Matcher {
 		out, _ := matcher(m)
 		return out
 	})
 }
 
-func (d *decoder) textOrInline(n *node, field string) Text {
+func (d *decoder) textOrInline(n *jsontree.Node, field string) Text {
 	if in := d.inline(n); in != nil {
 		return Text{Inline: in}
 	}
 	return Text{Value: d.text(n, field)}
 }
 
-func (d *decoder) inline(n *node) *Inline {
-	t := n.member("_type")
-	if t == nil || t.text() != "inline" {
+func (d *decoder) inline(n *jsontree.Node) *Inline {
+	t := n.Member("_type")
+	if t == nil || t.Text() != "inline" {
 		return nil
 	}
 	in := Inline{}
-	if e := n.member("expression"); e != nil {
+	if e := n.Member("expression"); e != nil {
 		in.Expression = d.text(e, "expression")
 	}
 	return &in
 }
 
 // members calls read for each member of an object, and notes anything else.
-func (d *decoder) members(n *node, field string, read func(key string, m *node)) {
-	if !d.is(n, kindObject, field) {
+func (d *decoder) members(n *jsontree.Node, field string, read func(key string, m *jsontree.Node)) {
+	if !d.is(n, jsontree.Object, field) {
 		return
 	}
-	for i := range n.items {
-		read(n.items[i].key, &n.items[i])
+	for i := range n.Items {
+		read(n.Items[i].Key, &n.Items[i])
 	}
 }
 
-func (d *decoder) source(n *node, field string) Source {
+func (d *decoder) source(n *jsontree.Node, field string) Source {
 	var s Source
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch key {
 		case "file":
 			s.File = d.text(m, "source.file")
@@ -204,9 +208,9 @@ func (d *decoder) source(n *node, field string) Source {
 	return s
 }
 
-func (d *decoder) file(n *node) *File {
+func (d *decoder) file(n *jsontree.Node) *File {
 	f := &File{SchemaVersion: SchemaVersion, Workflows: []Workflow{}}
-	d.members(n, "", func(key string, m *node) {
+	d.members(n, "", func(key string, m *jsontree.Node) {
 		switch key {
 		case "source":
 			f.Source = d.source(m, key)
@@ -215,7 +219,7 @@ func (d *decoder) file(n *node) *File {
 		case "lockfileHash":
 			f.LockfileHash = d.text(m, key)
 		case "workflows":
-			if !falsy(m) {
+			if !m.Falsy() {
 				f.Workflows = list(d, m, key, d.workflow)
 			}
 		}
@@ -229,20 +233,20 @@ func (d *decoder) file(n *node) *File {
 }
 
 // workflow reads one workflow with notes of its own.
-func (d *decoder) workflow(n *node, _ string) Workflow {
+func (d *decoder) workflow(n *jsontree.Node, _ string) Workflow {
 	var own decoder
-	w := Workflow{Raw: n.raw, Triggers: []Trigger{}, Jobs: []Job{}}
-	own.members(n, "workflow", func(key string, m *node) { own.workflowMember(&w, key, m) })
+	w := Workflow{Raw: n.Raw, Triggers: []Trigger{}, Jobs: []Job{}}
+	own.members(n, "workflow", func(key string, m *jsontree.Node) { own.workflowMember(&w, key, m) })
 	w.Problems = own.problems
 	return w
 }
 
-func (d *decoder) workflowMember(w *Workflow, key string, m *node) {
+func (d *decoder) workflowMember(w *Workflow, key string, m *jsontree.Node) {
 	switch key {
 	case "name":
 		w.Name = d.text(m, key)
 	case "source":
-		if m.kind != kindNull {
+		if m.Kind != jsontree.Null {
 			s := d.source(m, key)
 			w.Source = &s
 		}
@@ -285,9 +289,9 @@ func (d *decoder) workflowMember(w *Workflow, key string, m *node) {
 	}
 }
 
-func (d *decoder) registry(n *node, field string) Registry {
+func (d *decoder) registry(n *jsontree.Node, field string) Registry {
 	var r Registry
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch key {
 		case "url":
 			r.URL = d.text(m, "registries.url")
@@ -302,12 +306,12 @@ func (d *decoder) registry(n *node, field string) Registry {
 	return r
 }
 
-func (d *decoder) concurrency(n *node) *Concurrency {
-	if !d.is(n, kindObject, "concurrency") {
+func (d *decoder) concurrency(n *jsontree.Node) *Concurrency {
+	if !d.is(n, jsontree.Object, "concurrency") {
 		return nil
 	}
 	var c Concurrency
-	d.members(n, "concurrency", func(key string, m *node) {
+	d.members(n, "concurrency", func(key string, m *jsontree.Node) {
 		switch key {
 		case "hasGroup":
 			c.HasGroup = d.truth(m, "concurrency.hasGroup")
@@ -320,12 +324,12 @@ func (d *decoder) concurrency(n *node) *Concurrency {
 	return &c
 }
 
-func (d *decoder) approval(n *node, field string) *Approval {
-	if !d.is(n, kindObject, field) {
+func (d *decoder) approval(n *jsontree.Node, field string) *Approval {
+	if !d.is(n, jsontree.Object, field) {
 		return nil
 	}
 	a := Approval{Clauses: []Clause{}, When: "always"}
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch key {
 		case "clauses":
 			a.Clauses = orEmpty(list(d, m, field+".clauses", d.clause))
@@ -342,9 +346,9 @@ func (d *decoder) approval(n *node, field string) *Approval {
 
 // clause notes anything but exactly one non-empty approver: a clause read as empty would be one that nobody or anybody
 // meets.
-func (d *decoder) clause(n *node, field string) Clause {
+func (d *decoder) clause(n *jsontree.Node, field string) Clause {
 	var c Clause
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch key {
 		case "team":
 			c.Team = d.text(m, field+".team")
@@ -352,22 +356,22 @@ func (d *decoder) clause(n *node, field string) Clause {
 			c.User = d.text(m, field+".user")
 		}
 	})
-	if n.kind == kindObject && (len(n.items) != 1 || c == Clause{}) || n.kind == kindNull {
+	if n.Kind == jsontree.Object && (len(n.Items) != 1 || c == Clause{}) || n.Kind == jsontree.Null {
 		d.wrong(n, field, "exactly one of team and user")
 	}
 	return c
 }
 
-func (d *decoder) rule(n *node, field string) Rule {
+func (d *decoder) rule(n *jsontree.Node, field string) Rule {
 	var r Rule
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch key {
 		case "_type":
 			r.Type = d.text(m, "rules._type")
 		case "label":
 			r.Label = d.text(m, "rules.label")
 		case "source":
-			d.members(m, "rules.source", func(key string, m *node) {
+			d.members(m, "rules.source", func(key string, m *jsontree.Node) {
 				switch key {
 				case "file":
 					r.Source.File = d.text(m, "rules.source.file")

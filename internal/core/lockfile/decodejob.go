@@ -1,28 +1,31 @@
 package lockfile
 
-import "kici/internal/core/label"
+import (
+	"kici/internal/core/label"
+	"kici/internal/kit/jsontree"
+)
 
-func (d *decoder) job(n *node, field string) (j Job) {
-	if n.kind != kindObject {
+func (d *decoder) job(n *jsontree.Node, field string) (j Job) {
+	if n.Kind != jsontree.Object {
 		return j // Load refuses null; anything else is an entry of unknown kind
 	}
-	if t := n.member("_type"); t != nil {
+	if t := n.Member("_type"); t != nil {
 		j.Type = d.text(t, "_type")
 	}
 	name := field
-	if m := n.member("name"); m != nil && m.kind == kindText {
+	if m := n.Member("name"); m != nil && m.Kind == jsontree.Text {
 		name = "job '" + clean(m) + "'"
 	}
 	d.within(name, func() {
 		switch j.Kind() {
 		case KindStatic:
-			contexts := n.member("contexts")
-			for i := range n.items {
-				m := &n.items[i]
-				if m.key == "environments" && contexts != nil && contexts.kind != kindNull {
+			contexts := n.Member("contexts")
+			for i := range n.Items {
+				m := &n.Items[i]
+				if m.Key == "environments" && contexts != nil && contexts.Kind != jsontree.Null {
 					continue // later releases spell the list "contexts", and that spelling wins
 				}
-				d.jobMember(&j, m.key, m)
+				d.jobMember(&j, m.Key, m)
 			}
 		case KindDynamic:
 			d.generator(&j, n)
@@ -31,7 +34,7 @@ func (d *decoder) job(n *node, field string) (j Job) {
 	return j
 }
 
-func (d *decoder) jobMember(j *Job, key string, m *node) {
+func (d *decoder) jobMember(j *Job, key string, m *jsontree.Node) {
 	switch key {
 	case "name":
 		j.Name = d.text(m, key)
@@ -69,7 +72,7 @@ func (d *decoder) jobMember(j *Job, key string, m *node) {
 }
 
 // placement reads the members that say where the job runs and how often.
-func (d *decoder) placement(j *Job, key string, m *node) {
+func (d *decoder) placement(j *Job, key string, m *jsontree.Node) {
 	switch key {
 	case "runsOn":
 		j.RunsOn = d.matchers(m, key)
@@ -97,10 +100,10 @@ func (d *decoder) placement(j *Job, key string, m *node) {
 }
 
 // dynamicField reads the members that may be functions of the event.
-func (d *decoder) dynamicField(j *Job, key string, m *node) {
+func (d *decoder) dynamicField(j *Job, key string, m *jsontree.Node) {
 	switch key {
 	case "environments", "contexts":
-		if m.kind != kindNull {
+		if m.Kind != jsontree.Null {
 			j.Environments = list(d, m, key, d.contextRef)
 		}
 	case "env":
@@ -108,7 +111,7 @@ func (d *decoder) dynamicField(j *Job, key string, m *node) {
 	case "dynamicEnv":
 		j.DynamicEnv = d.truth(m, key)
 	case "concurrencyGroup":
-		if m.kind != kindNull {
+		if m.Kind != jsontree.Null {
 			t := d.textOrInline(m, key)
 			j.ConcurrencyGroup = &t
 		}
@@ -117,7 +120,7 @@ func (d *decoder) dynamicField(j *Job, key string, m *node) {
 	}
 }
 
-func (d *decoder) hook(h *Hooks, key string, m *node) {
+func (d *decoder) hook(h *Hooks, key string, m *jsontree.Node) {
 	switch key {
 	case "hasOnCancel":
 		h.OnCancel = d.truth(m, key)
@@ -134,12 +137,12 @@ func (d *decoder) hook(h *Hooks, key string, m *node) {
 	}
 }
 
-func (d *decoder) generator(j *Job, n *node) {
-	for i := range n.items {
-		switch m := &n.items[i]; m.key {
+func (d *decoder) generator(j *Job, n *jsontree.Node) {
+	for i := range n.Items {
+		switch m := &n.Items[i]; m.Key {
 		case "source":
 			j.Generator = &GeneratorSource{}
-			d.members(m, "source", func(key string, m *node) {
+			d.members(m, "source", func(key string, m *jsontree.Node) {
 				switch key {
 				case "file":
 					j.Generator.File = d.text(m, "source.file")
@@ -157,12 +160,12 @@ func (d *decoder) generator(j *Job, n *node) {
 	}
 }
 
-func (d *decoder) need(n *node, field string) NeedsEntry {
-	if n.kind == kindText {
+func (d *decoder) need(n *jsontree.Node, field string) NeedsEntry {
+	if n.Kind == jsontree.Text {
 		return NeedsEntry{Name: clean(n), Bare: true}
 	}
 	var e NeedsEntry
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch key {
 		case "name":
 			e.Name = d.text(m, "needs.name")
@@ -178,26 +181,26 @@ func (d *decoder) need(n *node, field string) NeedsEntry {
 	return e
 }
 
-func (d *decoder) hostSelector(n *node) *HostSelector {
-	if falsy(n) || !d.is(n, kindObject, "runsOnAll") {
+func (d *decoder) hostSelector(n *jsontree.Node) *HostSelector {
+	if n.Falsy() || !d.is(n, jsontree.Object, "runsOnAll") {
 		return nil
 	}
 	s := HostSelector{Include: [][]label.Matcher{}, Exclude: []label.Matcher{}}
-	if m := n.member("include"); m != nil && !falsy(m) {
+	if m := n.Member("include"); m != nil && !m.Falsy() {
 		s.Include = orEmpty(list(d, m, "runsOnAll.include", d.matchers))
 	}
-	if m := n.member("exclude"); m != nil {
+	if m := n.Member("exclude"); m != nil {
 		s.Exclude = orEmpty(d.matchers(m, "runsOnAll.exclude"))
 	}
 	return &s
 }
 
-func (d *decoder) matrix(n *node) *Matrix {
-	if !d.is(n, kindObject, "matrix") {
+func (d *decoder) matrix(n *jsontree.Node) *Matrix {
+	if !d.is(n, jsontree.Object, "matrix") {
 		return nil
 	}
 	var x Matrix
-	d.members(n, "matrix", func(key string, m *node) {
+	d.members(n, "matrix", func(key string, m *jsontree.Node) {
 		switch key {
 		case "_type":
 			x.Type = d.text(m, "matrix._type")
@@ -205,7 +208,7 @@ func (d *decoder) matrix(n *node) *Matrix {
 			d.matrixValues(&x, m)
 		case "source":
 			x.Source = &MatrixSource{}
-			d.members(m, "matrix.source", func(key string, m *node) {
+			d.members(m, "matrix.source", func(key string, m *jsontree.Node) {
 				switch key {
 				case "file":
 					x.Source.File = d.text(m, "matrix.source.file")
@@ -218,26 +221,26 @@ func (d *decoder) matrix(n *node) *Matrix {
 	return &x
 }
 
-func (d *decoder) matrixValues(x *Matrix, n *node) {
-	switch n.kind {
-	case kindNull:
-	case kindList:
+func (d *decoder) matrixValues(x *Matrix, n *jsontree.Node) {
+	switch n.Kind {
+	case jsontree.Null:
+	case jsontree.List:
 		x.HasValues = true
 		x.List = d.texts(n, "matrix.values")
 	default:
-		d.members(n, "matrix.values", func(key string, m *node) {
-			if m.kind == kindNull {
-				d.wrong(m, "matrix.values."+key, kindList.String())
+		d.members(n, "matrix.values", func(key string, m *jsontree.Node) {
+			if m.Kind == jsontree.Null {
+				d.wrong(m, "matrix.values."+key, jsontree.List.String())
 			}
 			x.Dimensions = append(x.Dimensions, Dimension{cleanKey(m), d.texts(m, "matrix.values."+key)})
 		})
-		x.HasValues = n.kind == kindObject
+		x.HasValues = n.Kind == jsontree.Object
 	}
 }
 
-func (d *decoder) cacheSpec(n *node, field string) CacheSpec {
+func (d *decoder) cacheSpec(n *jsontree.Node, field string) CacheSpec {
 	var c CacheSpec
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch key {
 		case "key":
 			c.Key = d.text(m, "cache.key")
@@ -250,15 +253,15 @@ func (d *decoder) cacheSpec(n *node, field string) CacheSpec {
 	return c
 }
 
-func (d *decoder) container(n *node) *Container {
-	if n.kind == kindText {
+func (d *decoder) container(n *jsontree.Node) *Container {
+	if n.Kind == jsontree.Text {
 		return &Container{Image: clean(n), Bare: true}
 	}
-	if !d.is(n, kindObject, "container") {
+	if !d.is(n, jsontree.Object, "container") {
 		return nil
 	}
 	var c Container
-	d.members(n, "container", func(key string, m *node) {
+	d.members(n, "container", func(key string, m *jsontree.Node) {
 		switch key {
 		case "image":
 			c.Image = d.text(m, "container.image")
@@ -271,15 +274,15 @@ func (d *decoder) container(n *node) *Container {
 
 // contextRef also takes any object as the value of a dynamic element: compilers differ in what they write for a function
 // that only an agent can run.
-func (d *decoder) contextRef(n *node, field string) ContextRef {
+func (d *decoder) contextRef(n *jsontree.Node, field string) ContextRef {
 	var c ContextRef
-	if m := n.member("dynamic"); m != nil {
+	if m := n.Member("dynamic"); m != nil {
 		c.Dynamic = d.truth(m, field+".dynamic")
 	}
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch {
 		case key != "value":
-		case c.Dynamic && m.kind == kindObject && d.inline(m) == nil:
+		case c.Dynamic && m.Kind == jsontree.Object && d.inline(m) == nil:
 		default:
 			c.Value = d.textOrInline(m, field+".value")
 		}
@@ -287,23 +290,23 @@ func (d *decoder) contextRef(n *node, field string) ContextRef {
 	return c
 }
 
-func (d *decoder) env(n *node) *Env {
+func (d *decoder) env(n *jsontree.Node) *Env {
 	if in := d.inline(n); in != nil {
 		return &Env{Inline: in}
 	}
-	if !d.is(n, kindObject, "env") {
+	if !d.is(n, jsontree.Object, "env") {
 		return nil
 	}
 	return &Env{Values: d.pairs(n, "env")}
 }
 
-func (d *decoder) step(n *node, field string) Step {
+func (d *decoder) step(n *jsontree.Node, field string) Step {
 	var s Step
-	d.members(n, field, func(key string, m *node) { d.stepMember(&s, key, m) })
+	d.members(n, field, func(key string, m *jsontree.Node) { d.stepMember(&s, key, m) })
 	return s
 }
 
-func (d *decoder) stepMember(s *Step, key string, m *node) {
+func (d *decoder) stepMember(s *Step, key string, m *jsontree.Node) {
 	field := "steps." + key
 	switch key {
 	case "kind":
@@ -345,12 +348,12 @@ func (d *decoder) stepMember(s *Step, key string, m *node) {
 	}
 }
 
-func (d *decoder) retry(n *node) *Retry {
-	if !d.is(n, kindObject, "retry") {
+func (d *decoder) retry(n *jsontree.Node) *Retry {
+	if !d.is(n, jsontree.Object, "retry") {
 		return nil
 	}
 	var r Retry
-	d.members(n, "retry", func(key string, m *node) {
+	d.members(n, "retry", func(key string, m *jsontree.Node) {
 		switch key {
 		case "maxAttempts":
 			r.MaxAttempts = int(d.whole(m, "retry.maxAttempts"))
@@ -365,12 +368,12 @@ func (d *decoder) retry(n *node) *Retry {
 	return &r
 }
 
-func (d *decoder) location(n *node) *SourceLocation {
-	if !d.is(n, kindObject, "sourceLocation") {
+func (d *decoder) location(n *jsontree.Node) *SourceLocation {
+	if !d.is(n, jsontree.Object, "sourceLocation") {
 		return nil
 	}
 	var l SourceLocation
-	d.members(n, "sourceLocation", func(key string, m *node) {
+	d.members(n, "sourceLocation", func(key string, m *jsontree.Node) {
 		switch key {
 		case "file":
 			l.File = d.text(m, "sourceLocation.file")

@@ -1,24 +1,26 @@
 package lockfile
 
-func (d *decoder) trigger(n *node, field string) (t Trigger) {
-	if n.kind != kindObject {
-		d.is(n, kindObject, field)
+import "kici/internal/kit/jsontree"
+
+func (d *decoder) trigger(n *jsontree.Node, field string) (t Trigger) {
+	if n.Kind != jsontree.Object {
+		d.is(n, jsontree.Object, field)
 		return t // null keeps its place
 	}
-	if m := n.member("_type"); m != nil {
+	if m := n.Member("_type"); m != nil {
 		t.Type = d.text(m, field+"._type")
 	}
 	d.within("trigger '"+t.Type+"'", func() {
-		for i := range n.items {
-			m := &n.items[i]
-			d.triggerList(&t, m.key, m)
-			d.triggerScalar(&t, m.key, m)
+		for i := range n.Items {
+			m := &n.Items[i]
+			d.triggerList(&t, m.Key, m)
+			d.triggerScalar(&t, m.Key, m)
 		}
 	})
 	return t
 }
 
-func (d *decoder) triggerList(t *Trigger, key string, m *node) {
+func (d *decoder) triggerList(t *Trigger, key string, m *jsontree.Node) {
 	switch key {
 	case "events":
 		t.Events = d.texts(m, key)
@@ -55,12 +57,12 @@ func (d *decoder) triggerList(t *Trigger, key string, m *node) {
 	}
 }
 
-func (d *decoder) triggerScalar(t *Trigger, key string, m *node) {
+func (d *decoder) triggerScalar(t *Trigger, key string, m *jsontree.Node) {
 	switch key {
 	case "source":
 		t.Source = d.text(m, key)
 	case "bodyMatch":
-		if d.is(m, kindObject, key) {
+		if d.is(m, jsontree.Object, key) {
 			p := BodyMatch(d.branchPattern(m, key))
 			t.BodyMatch = &p
 		}
@@ -91,9 +93,9 @@ func (d *decoder) triggerScalar(t *Trigger, key string, m *node) {
 	}
 }
 
-func (d *decoder) branchPattern(n *node, field string) BranchPattern {
+func (d *decoder) branchPattern(n *jsontree.Node, field string) BranchPattern {
 	var p BranchPattern
-	d.members(n, field, func(key string, m *node) {
+	d.members(n, field, func(key string, m *jsontree.Node) {
 		switch key {
 		case "type":
 			p.Type = d.text(m, field+".type")
@@ -103,23 +105,23 @@ func (d *decoder) branchPattern(n *node, field string) BranchPattern {
 			p.Flags = d.text(m, field+".flags")
 		}
 	})
-	if n.kind == kindNull {
-		d.wrong(n, field, kindObject.String())
+	if n.Kind == jsontree.Null {
+		d.wrong(n, field, jsontree.Object.String())
 	}
 	return p
 }
 
-func (d *decoder) inputs(n *node) Inputs {
+func (d *decoder) inputs(n *jsontree.Node) Inputs {
 	var out Inputs
-	d.members(n, "inputs", func(name string, m *node) {
+	d.members(n, "inputs", func(name string, m *jsontree.Node) {
 		in := Input{Name: cleanKey(m)}
-		d.members(m, "inputs."+name, func(key string, m *node) { d.inputMember(&in, key, m) })
+		d.members(m, "inputs."+name, func(key string, m *jsontree.Node) { d.inputMember(&in, key, m) })
 		out = append(out, in)
 	})
 	return out
 }
 
-func (d *decoder) inputMember(in *Input, key string, m *node) {
+func (d *decoder) inputMember(in *Input, key string, m *jsontree.Node) {
 	field := "inputs." + in.Name + "." + key
 	switch key {
 	case "type":
@@ -129,34 +131,34 @@ func (d *decoder) inputMember(in *Input, key string, m *node) {
 	case "nullable":
 		in.Nullable = d.truth(m, field)
 	case "default":
-		in.Default = []byte(m.raw) // null is a value here
+		in.Default = []byte(m.Raw) // null is a value here
 	case "values":
 		in.Values = d.texts(m, field)
 	case "literal":
-		in.Literal = []byte(m.raw)
+		in.Literal = []byte(m.Raw)
 	case "min":
 		in.Min = d.bound(m, field)
 	case "max":
 		in.Max = d.bound(m, field)
 	case "pattern":
-		in.HasPattern = m.kind == kindText
+		in.HasPattern = m.Kind == jsontree.Text
 		in.Pattern = d.text(m, field)
 	case "description":
 		in.Description = d.text(m, field)
 	}
 }
 
-func (d *decoder) bound(n *node, field string) *float64 {
-	if !d.is(n, kindNumber, field) {
+func (d *decoder) bound(n *jsontree.Node, field string) *float64 {
+	if !d.is(n, jsontree.Number, field) {
 		return nil
 	}
-	f := number(n)
+	f := n.Number()
 	return &f
 }
 
 // UnmarshalJSON reads the map of declared inputs in order.
 func (in *Inputs) UnmarshalJSON(raw []byte) error {
-	n, err := parse(string(raw))
+	n, err := jsontree.Parse(string(raw))
 	if err != nil {
 		return err
 	}
@@ -167,7 +169,7 @@ func (in *Inputs) UnmarshalJSON(raw []byte) error {
 
 // UnmarshalJSON reads one trigger.
 func (t *Trigger) UnmarshalJSON(raw []byte) error {
-	n, err := parse(string(raw))
+	n, err := jsontree.Parse(string(raw))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"kici/internal/kit/jsontree"
 )
 
 // WorkflowHash is the contentHash of a workflow: it ties the compiled document to the text of the workflow's entry file
@@ -37,20 +39,20 @@ func sum(text string) string {
 // FileHash is the contentHash of a document, given as its JSON text: version, source and workflows take part, as
 // ECMAScript would write them compactly. It is informational; nobody verifies it.
 func FileHash(lock []byte) (string, error) {
-	root, err := parse(string(lock))
+	root, err := jsontree.Parse(string(lock))
 	if err != nil {
 		return "", fmt.Errorf("hash lock file: %w", err)
 	}
-	if root.kind != kindObject {
+	if root.Kind != jsontree.Object {
 		return "", errors.New("hash lock file: not an object")
 	}
-	covered := node{kind: kindObject}
+	covered := jsontree.Node{Kind: jsontree.Object}
 	for _, key := range []string{"schemaVersion", "source", "workflows"} {
-		if m := root.member(key); m != nil {
-			covered.items = append(covered.items, *m)
+		if m := root.Member(key); m != nil {
+			covered.Items = append(covered.Items, *m)
 		}
 	}
-	return sum(string(appendJSON(nil, &covered, "", 0))), nil
+	return sum(string(covered.Append(nil, ""))), nil
 }
 
 // DepLockHash is the lockfileHash of a package manager's lock file: the key of the dependency cache. prefix is one of

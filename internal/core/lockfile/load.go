@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"kici/internal/core/label"
+	"kici/internal/kit/ecma"
+	"kici/internal/kit/jsontree"
 	"kici/internal/kit/regex"
 )
 
@@ -58,18 +60,18 @@ func Load(raw []byte, repo, ref string) (*File, *ParseError) {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
-	root, err := parse(text)
+	root, err := jsontree.Parse(text)
 	if err != nil {
 		return nil, notJSON(text, at, repo, ref, err)
 	}
-	version := root.member("schemaVersion")
-	if version == nil || version.kind != kindNumber {
+	version := root.Member("schemaVersion")
+	if version == nil || version.Kind != jsontree.Number {
 		return fail(BadSchemaVersion, "Invalid lock file "+at+": missing or invalid schemaVersion")
 	}
-	if !supported(number(version)) {
+	if !supported(version.Number()) {
 		return fail(SchemaMismatch, fmt.Sprintf("Lock file schemaVersion %s is incompatible with this orchestrator "+
 			"(engine SCHEMA_VERSION %d). Recompile the lock with `kici compile` and push again.",
-			formatNumber(number(version)), SchemaVersion))
+			ecma.FormatNumber(version.Number()), SchemaVersion))
 	}
 	if f := checkFile(root); f != nil {
 		return fail(f.kind, f.message)
@@ -84,14 +86,14 @@ func supported(version float64) bool { return version == SchemaVersion }
 func notJSON(text, at, repo, ref string, err error) *ParseError {
 	e := &ParseError{Repo: repo, Ref: ref, Kind: InvalidJSON}
 	cause := err.Error()
-	var syntax *syntaxError
+	var syntax *jsontree.SyntaxError
 	if errors.As(err, &syntax) {
-		before := text[:syntax.offset]
-		e.Offset = syntax.offset
+		before := text[:syntax.Offset]
+		e.Offset = syntax.Offset
 		e.Line = strings.Count(before, "\n") + 1
 		e.Column = utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:]) + 1
 		cause = fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, cause)
-		if syntax.deep {
+		if syntax.Deep {
 			e.Kind = TooDeep
 		}
 	}
@@ -102,7 +104,7 @@ func notJSON(text, at, repo, ref string, err error) *ParseError {
 // DecodeJob reads one job that an agent made at run time, with the checks that Load makes. Its members must have the right
 // types, since no author can be told to recompile it.
 func DecodeJob(raw []byte, workflow string) (Job, error) {
-	n, err := parse(string(raw))
+	n, err := jsontree.Parse(string(raw))
 	if err != nil {
 		return Job{}, fmt.Errorf("decode job of workflow '%s': %w", workflow, err)
 	}
@@ -117,7 +119,7 @@ func DecodeJob(raw []byte, workflow string) (Job, error) {
 		return Job{}, fmt.Errorf("decode job of workflow '%s': %w", workflow, err)
 	}
 	if j.Kind() != KindStatic {
-		return Job{}, fmt.Errorf("decode job of workflow '%s': expected a job of type %q, found %s", workflow, KindStatic, n.kind)
+		return Job{}, fmt.Errorf("decode job of workflow '%s': expected a job of type %q, found %s", workflow, KindStatic, n.Kind)
 	}
 	return j, nil
 }
@@ -147,17 +149,17 @@ func (p place) String() string {
 	return fmt.Sprintf("lock workflow '%s' job '%s' %s", p.workflow, p.job, p.field)
 }
 
-func checkFile(root *node) *finding {
-	workflows := root.member("workflows")
-	if workflows == nil || falsy(workflows) {
+func checkFile(root *jsontree.Node) *finding {
+	workflows := root.Member("workflows")
+	if workflows == nil || workflows.Falsy() {
 		return nil
 	}
 	var c checker
-	if workflows.kind != kindList {
-		return &finding{Malformed, "Invalid lock file: workflows is not a list but " + workflows.kind.String()}
+	if workflows.Kind != jsontree.List {
+		return &finding{Malformed, "Invalid lock file: workflows is not a list but " + workflows.Kind.String()}
 	}
-	for i := range workflows.items {
-		c.workflow(&workflows.items[i], i)
+	for i := range workflows.Items {
+		c.workflow(&workflows.Items[i], i)
 	}
 	return c.result()
 }
@@ -183,53 +185,53 @@ func (c *checker) fail(kind, format string, args ...any) {
 	}
 }
 
-func (c *checker) workflow(n *node, i int) {
-	if n.kind != kindObject {
-		c.fail(Malformed, "Invalid lock file: workflows[%d] is %s, not an object", i, n.kind)
+func (c *checker) workflow(n *jsontree.Node, i int) {
+	if n.Kind != jsontree.Object {
+		c.fail(Malformed, "Invalid lock file: workflows[%d] is %s, not an object", i, n.Kind)
 		return
 	}
 	name := nameOf(n, "?")
-	jobs := n.member("jobs")
-	if jobs == nil || jobs.kind == kindNull {
+	jobs := n.Member("jobs")
+	if jobs == nil || jobs.Kind == jsontree.Null {
 		return // a workflow without jobs never runs anything, which planning says
 	}
-	if jobs.kind != kindList {
-		c.fail(Malformed, "lock workflow '%s' jobs: expected a list, found %s", name, jobs.kind)
+	if jobs.Kind != jsontree.List {
+		c.fail(Malformed, "lock workflow '%s' jobs: expected a list, found %s", name, jobs.Kind)
 		return
 	}
-	for i := range jobs.items {
-		if jobs.items[i].kind == kindNull {
+	for i := range jobs.Items {
+		if jobs.Items[i].Kind == jsontree.Null {
 			c.fail(Malformed, "lock workflow '%s' jobs[%d]: expected an object, found null", name, i)
 			return
 		}
-		c.job(&jobs.items[i], name)
+		c.job(&jobs.Items[i], name)
 	}
 }
 
-func (c *checker) job(n *node, workflow string) {
-	if t := n.member("_type"); t == nil || t.kind != kindText || t.text() != string(KindStatic) {
+func (c *checker) job(n *jsontree.Node, workflow string) {
+	if t := n.Member("_type"); t == nil || t.Kind != jsontree.Text || t.Text() != string(KindStatic) {
 		return
 	}
 	at := place{workflow: workflow, job: nameOf(n, "?")}
 	in := func(field string) place { at.field = field; return at }
-	c.matchers(n.member("runsOn"), in("runsOn"))
-	c.matchers(n.member("excludeLabels"), in("excludeLabels"))
-	all := n.member("runsOnAll")
-	if all == nil || all.kind != kindObject {
+	c.matchers(n.Member("runsOn"), in("runsOn"))
+	c.matchers(n.Member("excludeLabels"), in("excludeLabels"))
+	all := n.Member("runsOnAll")
+	if all == nil || all.Kind != jsontree.Object {
 		return
 	}
-	if groups := all.member("include"); groups != nil && !falsy(groups) {
+	if groups := all.Member("include"); groups != nil && !groups.Falsy() {
 		if c.isList(groups, in("runsOnAll.include")) {
-			for i := range groups.items {
-				c.group(&groups.items[i], in("runsOnAll.include"))
+			for i := range groups.Items {
+				c.group(&groups.Items[i], in("runsOnAll.include"))
 			}
 		}
 	}
-	c.matchers(all.member("exclude"), in("runsOnAll.exclude"))
+	c.matchers(all.Member("exclude"), in("runsOnAll.exclude"))
 }
 
-func (c *checker) group(n *node, where place) {
-	if n.kind == kindNull {
+func (c *checker) group(n *jsontree.Node, where place) {
+	if n.Kind == jsontree.Null {
 		c.fail(Malformed, "%s: expected a list, found null", where)
 		return
 	}
@@ -237,31 +239,31 @@ func (c *checker) group(n *node, where place) {
 }
 
 // isList also tells the older form of a document, a plain text, apart: its author has to recompile.
-func (c *checker) isList(n *node, where place) bool {
-	switch n.kind {
-	case kindList:
+func (c *checker) isList(n *jsontree.Node, where place) bool {
+	switch n.Kind {
+	case jsontree.List:
 		return true
-	case kindText:
+	case jsontree.Text:
 		c.invalid(n, where)
 	default:
-		c.fail(Malformed, "%s: expected a list, found %s", where, n.kind)
+		c.fail(Malformed, "%s: expected a list, found %s", where, n.Kind)
 	}
 	return false
 }
 
-func (c *checker) invalid(n *node, where place) {
+func (c *checker) invalid(n *jsontree.Node, where place) {
 	c.fail(InvalidMatcher, "%s: invalid label matcher %s — expected %s. Recompile the lock with `kici compile`.",
-		where, shorten(n.raw), label.MatcherShapes)
+		where, shorten(n.Raw), label.MatcherShapes)
 }
 
-func (c *checker) matchers(n *node, where place) {
-	if n == nil || falsy(n) || !c.isList(n, where) {
+func (c *checker) matchers(n *jsontree.Node, where place) {
+	if n == nil || n.Falsy() || !c.isList(n, where) {
 		return
 	}
-	for i := range n.items {
-		m, ok := matcher(&n.items[i])
+	for i := range n.Items {
+		m, ok := matcher(&n.Items[i])
 		if !ok {
-			c.invalid(&n.items[i], where)
+			c.invalid(&n.Items[i], where)
 			return
 		}
 		if m.Kind == label.Regex {
@@ -283,10 +285,10 @@ func (c *checker) note(m label.Matcher, where place) {
 }
 
 // matcher reads one of the two shapes; further members are fine.
-func matcher(n *node) (m label.Matcher, ok bool) {
+func matcher(n *jsontree.Node) (m label.Matcher, ok bool) {
 	text := func(key string) (string, bool) {
-		v := n.member(key)
-		if v == nil || v.kind != kindText {
+		v := n.Member(key)
+		if v == nil || v.Kind != jsontree.Text {
 			return "", false
 		}
 		return clean(v), true
@@ -304,23 +306,8 @@ func matcher(n *node) (m label.Matcher, ok bool) {
 	return m, false
 }
 
-// falsy is ECMAScript's notion: in optional lists such a value counts as absent.
-func falsy(n *node) bool {
-	switch n.kind {
-	case kindNull:
-		return true
-	case kindBool:
-		return !n.truth
-	case kindText:
-		return n.text() == ""
-	case kindNumber:
-		return number(n) == 0
-	}
-	return false
-}
-
-func nameOf(n *node, otherwise string) string {
-	if m := n.member("name"); m != nil && m.kind == kindText {
+func nameOf(n *jsontree.Node, otherwise string) string {
+	if m := n.Member("name"); m != nil && m.Kind == jsontree.Text {
 		return clean(m)
 	}
 	return otherwise

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kici/internal/kit/jsontree"
 	"kici/internal/vectors"
 )
 
@@ -117,7 +118,7 @@ func TestLimits(t *testing.T) {
 	tests := []struct{ name, raw, kind, message string }{
 		{"no content", "", InvalidJSON, "Lock file at acme/app ref=main has no content"},
 		{"too large", strings.Repeat(" ", MaxBytes+1), TooLarge, "more than the limit of 5242880"},
-		{"too deep", strings.Repeat("[", maxDepth+1), TooDeep, "nested more than 128 levels deep"},
+		{"too deep", strings.Repeat("[", jsontree.MaxDepth+1), TooDeep, "nested more than 128 levels deep"},
 		{"far too deep", strings.Repeat(`{"a":`, 1<<20), TooDeep, "nested more than 128 levels deep"},
 		{
 			"other version", `{"schemaVersion":28}`, SchemaMismatch,

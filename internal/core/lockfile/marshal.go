@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kici/internal/core/label"
+	"kici/internal/kit/jsontree"
 )
 
 // Marshal writes the document as the compiler does: fixed key order, two spaces, no newline at the end, members without
@@ -14,20 +15,11 @@ func Marshal(f *File) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("marshal lock file: %w", err)
 	}
-	n, err := parse(string(raw))
+	n, err := jsontree.Parse(string(raw))
 	if err != nil {
 		return nil, fmt.Errorf("marshal lock file: %w", err)
 	}
-	return appendJSON(nil, n, "  ", 0), nil
-}
-
-// Stringify writes a JSON text compactly, byte for byte as ECMAScript's JSON.parse and JSON.stringify would.
-func Stringify(raw []byte) ([]byte, error) {
-	n, err := parse(string(raw))
-	if err != nil {
-		return nil, err
-	}
-	return appendJSON(make([]byte, 0, len(raw)), n, "", 0), nil
+	return n.Append(nil, "  "), nil
 }
 
 // MarshalJSON writes a static job or a generator, each with its own members. An entry of unknown kind keeps its type only.

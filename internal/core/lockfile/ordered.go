@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"kici/internal/kit/ecma"
+	"kici/internal/kit/jsontree"
 )
 
 // Pairs is a map of texts whose order carries meaning: matrix values, include and exclude entries, env. Keys that look
@@ -29,7 +32,7 @@ func (p Pairs) Get(key string) (value string, ok bool) {
 // InOrder is the pairs with their array-index-like keys first, ascending.
 func (p Pairs) InOrder() Pairs {
 	out := slices.Clone(p)
-	slices.SortStableFunc(out, func(a, b Pair) int { return compareKeys(a.Key, b.Key) })
+	slices.SortStableFunc(out, func(a, b Pair) int { return ecma.CompareKeys(a.Key, b.Key) })
 	return out
 }
 
@@ -40,7 +43,7 @@ func (p Pairs) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads an object of texts; numbers and booleans are taken as their text.
 func (p *Pairs) UnmarshalJSON(raw []byte) error {
-	n, err := parse(string(raw))
+	n, err := jsontree.Parse(string(raw))
 	if err != nil {
 		return fmt.Errorf("read pairs: %w", err)
 	}
@@ -65,7 +68,7 @@ func (o Ordered) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads an object.
 func (o *Ordered) UnmarshalJSON(raw []byte) error {
-	n, err := parse(string(raw))
+	n, err := jsontree.Parse(string(raw))
 	if err != nil {
 		return fmt.Errorf("read ordered map: %w", err)
 	}

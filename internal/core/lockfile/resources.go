@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"regexp"
 	"strings"
+
+	"kici/internal/kit/jsontree"
 )
 
 // maxCPUs bounds what a job may ask for.
@@ -48,22 +50,22 @@ func ParseResources(raw []byte) (r Resources, err error) {
 	if len(raw) == 0 {
 		return r, nil
 	}
-	n, err := parse(string(raw))
+	n, err := jsontree.Parse(string(raw))
 	if err != nil {
 		return r, fmt.Errorf("resources: %w", err)
 	}
-	if n.kind != kindObject {
-		return r, fmt.Errorf("resources: expected an object, found %s", n.kind)
+	if n.Kind != jsontree.Object {
+		return r, fmt.Errorf("resources: expected an object, found %s", n.Kind)
 	}
-	for i := range n.items {
-		m := &n.items[i]
-		switch m.key {
+	for i := range n.Items {
+		m := &n.Items[i]
+		switch m.Key {
 		case "requests":
 			r.Requests, err = amounts(m)
 		case "limits":
 			r.Limits, err = amounts(m)
 		default:
-			err = fmt.Errorf("resources: unknown member %q; expected requests and limits", m.key)
+			err = fmt.Errorf("resources: unknown member %q; expected requests and limits", m.Key)
 		}
 		if err != nil {
 			return r, err
@@ -83,24 +85,24 @@ func (r Resources) check() error {
 	return nil
 }
 
-func amounts(n *node) (a Amounts, err error) {
-	if n.kind != kindObject {
-		return a, fmt.Errorf("resources.%s: expected an object, found %s", n.key, n.kind)
+func amounts(n *jsontree.Node) (a Amounts, err error) {
+	if n.Kind != jsontree.Object {
+		return a, fmt.Errorf("resources.%s: expected an object, found %s", n.Key, n.Kind)
 	}
-	for i := range n.items {
-		m := &n.items[i]
-		where := "resources." + n.key + "." + m.key
+	for i := range n.Items {
+		m := &n.Items[i]
+		where := "resources." + n.Key + "." + m.Key
 		switch {
-		case m.key == "cpus" && m.kind == kindNumber:
-			if a.CPUs = number(m); a.CPUs <= 0 || a.CPUs > maxCPUs {
-				return a, fmt.Errorf("%s: %s is not above 0 and at most %d", where, m.raw, maxCPUs)
+		case m.Key == "cpus" && m.Kind == jsontree.Number:
+			if a.CPUs = m.Number(); a.CPUs <= 0 || a.CPUs > maxCPUs {
+				return a, fmt.Errorf("%s: %s is not above 0 and at most %d", where, m.Raw, maxCPUs)
 			}
-		case m.key == "memory" && m.kind == kindText:
-			if a.MemoryBytes, err = ParseMemory(m.text()); err != nil {
+		case m.Key == "memory" && m.Kind == jsontree.Text:
+			if a.MemoryBytes, err = ParseMemory(m.Text()); err != nil {
 				return a, fmt.Errorf("%s: %w", where, err)
 			}
-		case m.key == "cpus" || m.key == "memory":
-			return a, fmt.Errorf("%s: %s does not belong here", where, m.kind)
+		case m.Key == "cpus" || m.Key == "memory":
+			return a, fmt.Errorf("%s: %s does not belong here", where, m.Kind)
 		default:
 			return a, fmt.Errorf("%s: unknown member; expected cpus and memory", where)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
+	"kici/internal/kit/jsontree"
 	"kici/internal/vectors"
 )
 
@@ -34,7 +35,7 @@ func lockJob(t *testing.T, raw json.RawMessage) lockfile.Job {
 // compact is a JSON text with the order of its keys kept and nothing else.
 func compact(t *testing.T, raw json.RawMessage) string {
 	t.Helper()
-	out, err := lockfile.Stringify(raw)
+	out, err := jsontree.Stringify(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

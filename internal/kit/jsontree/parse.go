@@ -1,4 +1,4 @@
-package lockfile
+package jsontree
 
 import (
 	"fmt"
@@ -7,71 +7,30 @@ import (
 	"unicode/utf8"
 )
 
-// The document is parsed into a small tree of our own, since the order of keys carries meaning, a bad document must name
-// its line, and one pass over a file of several MiB has to stay cheap: texts without escapes share the document's memory.
+// MaxDepth bounds nesting. Real documents stay below 15; the bound keeps a hostile one from exhausting the stack.
+const MaxDepth = 128
 
-type nodeKind byte
-
-const (
-	kindNull nodeKind = iota
-	kindBool
-	kindNumber
-	kindText
-	kindList
-	kindObject
-)
-
-func (k nodeKind) String() string {
-	return [...]string{"null", "a truth value", "a number", "text", "a list", "an object"}[k]
+// SyntaxError is a place in the text that is not JSON.
+type SyntaxError struct {
+	Offset  int // bytes from the start
+	Message string
+	Deep    bool // nested too deeply, rather than malformed
 }
 
-// node is one JSON value. Members of an object stand in ECMAScript order: array-index-like keys first and ascending, then
-// the others as written; of a repeated key the first place and the last value count.
-type node struct {
-	kind  nodeKind
-	dirty bool    // text holds a lone surrogate, in three-byte form, or NUL
-	truth bool    // of kindBool
-	key   string  // name of this member in its object
-	raw   string  // the value as written
-	plain *string // of kindText: the decoded text where it has escapes; nil: it is what stands between the quotes
-	items []node  // elements or members
-}
-
-// text is the value of a kindText.
-func (n *node) text() string {
-	switch {
-	case n.kind != kindText:
-		return ""
-	case n.plain != nil:
-		return *n.plain
-	}
-	return n.raw[1 : len(n.raw)-1]
-}
-
-// maxDepth bounds nesting. Real documents stay below 15; the bound keeps a hostile one from exhausting the stack.
-const maxDepth = 128
-
-// syntaxError is a place in the text that is not JSON.
-type syntaxError struct {
-	offset  int
-	message string
-	deep    bool // nested too deeply, rather than malformed
-}
-
-func (e *syntaxError) Error() string { return e.message }
+func (e *SyntaxError) Error() string { return e.Message }
 
 type parser struct {
 	src   string
 	pos   int
 	depth int
-	stack []node // elements of the lists and objects being read, so that each list is stored once, at its size
-	slab  []node // where finished lists are stored, many to one allocation
+	stack []Node // elements of the lists and objects being read, so that each list is stored once, at its size
+	slab  []Node // where finished lists are stored, many to one allocation
 }
 
 const slabSize = 512
 
-// parse reads src as one JSON value. The error is a *syntaxError.
-func parse(src string) (*node, error) {
+// Parse reads src as one JSON value. The error is a *SyntaxError.
+func Parse(src string) (*Node, error) {
 	p := parser{src: src}
 	p.space()
 	root, err := p.value("")
@@ -98,55 +57,55 @@ func (p *parser) space() {
 
 func (p *parser) unexpected(wanted string) error {
 	if p.pos >= len(p.src) {
-		return &syntaxError{offset: len(p.src), message: "expected " + wanted + ", found the end of the text"}
+		return &SyntaxError{Offset: len(p.src), Message: "expected " + wanted + ", found the end of the text"}
 	}
 	r, _ := utf8.DecodeRuneInString(p.src[p.pos:])
-	return &syntaxError{offset: p.pos, message: fmt.Sprintf("expected %s, found %q", wanted, r)}
+	return &SyntaxError{Offset: p.pos, Message: fmt.Sprintf("expected %s, found %q", wanted, r)}
 }
 
 // value reads one value, the member of that name. It is returned rather than filled in, which keeps it off the heap.
-func (p *parser) value(key string) (n node, err error) {
+func (p *parser) value(key string) (n Node, err error) {
 	start := p.pos
-	n.key = key
+	n.Key = key
 	if p.pos >= len(p.src) {
 		return n, p.unexpected("a value")
 	}
 	switch c := p.src[p.pos]; {
 	case c == '{':
-		n.kind = kindObject
-		n.items, err = p.object()
+		n.Kind = Object
+		n.Items, err = p.object()
 	case c == '[':
-		n.kind = kindList
-		n.items, err = p.list()
+		n.Kind = List
+		n.Items, err = p.list()
 	case c == '"':
-		n.kind = kindText
-		n.plain, n.dirty, err = p.textValue()
+		n.Kind = Text
+		n.plain, n.Dirty, err = p.textValue()
 	case c == '-' || c >= '0' && c <= '9':
-		n.kind = kindNumber
+		n.Kind = Number
 		err = p.number()
 	default:
-		n.kind, n.truth, err = p.word()
+		n.Kind, n.Truth, err = p.word()
 	}
-	n.raw = p.src[start:p.pos]
+	n.Raw = p.src[start:p.pos]
 	return n, err
 }
 
 func (p *parser) enter() error {
-	if p.depth++; p.depth > maxDepth {
-		return &syntaxError{offset: p.pos, deep: true, message: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
+	if p.depth++; p.depth > MaxDepth {
+		return &SyntaxError{Offset: p.pos, Deep: true, Message: fmt.Sprintf("nested more than %d levels deep", MaxDepth)}
 	}
 	p.pos++
 	return nil
 }
 
-func (p *parser) leave(base int) []node {
+func (p *parser) leave(base int) []Node {
 	p.depth--
 	items := p.stack[base:]
 	if len(items) == 0 {
 		return nil
 	}
 	if len(items) > cap(p.slab)-len(p.slab) {
-		p.slab = make([]node, 0, max(slabSize, len(items)))
+		p.slab = make([]Node, 0, max(slabSize, len(items)))
 	}
 	at := len(p.slab)
 	p.slab = append(p.slab, items...)
@@ -154,23 +113,23 @@ func (p *parser) leave(base int) []node {
 	return p.slab[at:len(p.slab):len(p.slab)]
 }
 
-func (p *parser) word() (kind nodeKind, truth bool, err error) {
+func (p *parser) word() (kind Kind, truth bool, err error) {
 	rest := p.src[p.pos:]
 	switch {
 	case strings.HasPrefix(rest, "null"):
 		p.pos += 4
-		return kindNull, false, nil
+		return Null, false, nil
 	case strings.HasPrefix(rest, "true"):
 		p.pos += 4
-		return kindBool, true, nil
+		return Bool, true, nil
 	case strings.HasPrefix(rest, "false"):
 		p.pos += 5
-		return kindBool, false, nil
+		return Bool, false, nil
 	}
-	return kindNull, false, p.unexpected("a value")
+	return Null, false, p.unexpected("a value")
 }
 
-func (p *parser) list() ([]node, error) {
+func (p *parser) list() ([]Node, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
@@ -193,7 +152,7 @@ func (p *parser) list() ([]node, error) {
 	}
 }
 
-func (p *parser) object() ([]node, error) {
+func (p *parser) object() ([]Node, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
@@ -217,7 +176,7 @@ func (p *parser) object() ([]node, error) {
 }
 
 // named reads a member of an object.
-func (p *parser) named() (n node, err error) {
+func (p *parser) named() (n Node, err error) {
 	if !p.at('"') {
 		return n, p.unexpected("a quoted name")
 	}
@@ -309,7 +268,7 @@ func (p *parser) quoted() (text string, dirty bool, err error) {
 		case c == '\\':
 			return p.escaped(start)
 		case c < 0x20:
-			return "", false, &syntaxError{offset: p.pos, message: fmt.Sprintf("control character %q in a text", c)}
+			return "", false, &SyntaxError{Offset: p.pos, Message: fmt.Sprintf("control character %q in a text", c)}
 		}
 		p.pos++
 	}
@@ -332,7 +291,7 @@ func (p *parser) escaped(start int) (text string, dirty bool, err error) {
 			}
 			dirty = dirty || one
 		case c < 0x20:
-			return "", false, &syntaxError{offset: p.pos, message: fmt.Sprintf("control character %q in a text", c)}
+			return "", false, &SyntaxError{Offset: p.pos, Message: fmt.Sprintf("control character %q in a text", c)}
 		default:
 			b = append(b, c)
 			p.pos++
@@ -397,17 +356,4 @@ func (p *parser) hex4() (rune, error) {
 		p.pos++
 	}
 	return r, nil
-}
-
-// member returns the value of an object's member, or nil.
-func (n *node) member(key string) *node {
-	if n.kind != kindObject {
-		return nil
-	}
-	for i := range n.items {
-		if n.items[i].key == key {
-			return &n.items[i]
-		}
-	}
-	return nil
 }

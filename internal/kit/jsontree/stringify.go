@@ -1,44 +1,62 @@
-package lockfile
+package jsontree
 
 import (
 	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"kici/internal/kit/ecma"
 )
 
-// appendJSON writes the value as ECMAScript's JSON.stringify does, so that our bytes and those of author tools are the
-// same. indent is the text of one level, "" for the compact form; at is the present level.
-func appendJSON(b []byte, n *node, indent string, at int) []byte {
-	switch n.kind {
-	case kindNull:
+// Stringify writes a JSON text compactly, byte for byte as ECMAScript's JSON.parse and JSON.stringify would. The error is
+// a *SyntaxError.
+func Stringify(raw []byte) ([]byte, error) {
+	n, err := Parse(string(raw))
+	if err != nil {
+		return nil, err
+	}
+	return n.Append(make([]byte, 0, len(raw)), ""), nil
+}
+
+// Quote writes a text as a JSON text, escaping no more than JSON.stringify does.
+func Quote(s string) string { return string(appendText(nil, s)) }
+
+// Append adds the value to b as ECMAScript's JSON.stringify writes it, so that our bytes and those of author tools are the
+// same. indent is the text of one level, "" for the compact form.
+func (n *Node) Append(b []byte, indent string) []byte { return appendJSON(b, n, indent, 0) }
+
+// appendJSON is Append at a level.
+func appendJSON(b []byte, n *Node, indent string, at int) []byte {
+	switch n.Kind {
+	case Null:
 		return append(b, "null"...)
-	case kindBool:
-		return strconv.AppendBool(b, n.truth)
-	case kindNumber:
-		return append(b, formatNumber(number(n))...)
-	case kindText:
-		return appendText(b, n.text())
+	case Bool:
+		return strconv.AppendBool(b, n.Truth)
+	case Number:
+		return append(b, jsonNumber(n.Number())...)
+	case Text:
+		return appendText(b, n.Text())
 	}
 	open, closing := byte('['), byte(']')
-	if n.kind == kindObject {
+	if n.Kind == Object {
 		open, closing = '{', '}'
 	}
 	b = append(b, open)
-	for i := range n.items {
+	for i := range n.Items {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = appendBreak(b, indent, at+1)
-		if n.kind == kindObject {
-			b = append(appendText(b, n.items[i].key), ':')
+		if n.Kind == Object {
+			b = append(appendText(b, n.Items[i].Key), ':')
 			if indent != "" {
 				b = append(b, ' ')
 			}
 		}
-		b = appendJSON(b, &n.items[i], indent, at+1)
+		b = appendJSON(b, &n.Items[i], indent, at+1)
 	}
-	if len(n.items) > 0 {
+	if len(n.Items) > 0 {
 		b = appendBreak(b, indent, at)
 	}
 	return append(b, closing)
@@ -98,26 +116,10 @@ func appendWide(b []byte, s string) (out []byte, size int) {
 	return utf8.AppendRune(b, utf8.RuneError), 1
 }
 
-// number is the value of a number node; beyond the range of a double it is infinite, as in ECMAScript.
-func number(n *node) float64 {
-	f, err := strconv.ParseFloat(n.raw, 64)
-	if err != nil && !math.IsInf(f, 0) {
-		return math.NaN() // not reached: the parser admits only what ParseFloat reads
-	}
-	return f
-}
-
-// formatNumber is ECMAScript's shortest decimal form; infinities become null as in JSON.stringify.
-func formatNumber(f float64) string {
-	switch abs := math.Abs(f); {
-	case math.IsInf(f, 0) || math.IsNaN(f):
+// jsonNumber is the shortest decimal form; infinities become null, as in JSON.stringify.
+func jsonNumber(f float64) string {
+	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return "null"
-	case f == 0:
-		return "0"
-	case abs >= 1e-6 && abs < 1e21:
-		return strconv.FormatFloat(f, 'f', -1, 64)
 	}
-	s := strconv.FormatFloat(f, 'e', -1, 64)
-	mantissa, exponent, _ := strings.Cut(s, "e")
-	return mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0")
+	return ecma.FormatNumber(f)
 }
