@@ -1,8 +1,12 @@
 package ci
 
 import (
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
+
+	"kici/internal/vectors"
 )
 
 func TestTerminalStatuses(t *testing.T) {
@@ -57,6 +61,19 @@ func TestFailureCategoryTakesTheFirstRule(t *testing.T) {
 	for _, tt := range tests {
 		if got := FailureCategory(tt.status, tt.init, tt.timedOut, tt.nonZero); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestVectorsTriggerEvent(t *testing.T) {
+	for _, c := range vectors.LoadKind(t, "triggers.json", "triggerEvent") {
+		var in struct{ Args [2]string }
+		var want string
+		if err := errors.Join(json.Unmarshal(c.Input, &in), json.Unmarshal(c.Expected, &want)); err != nil {
+			t.Fatal(err)
+		}
+		if got := (Event{Type: in.Args[0], Action: in.Args[1]}).Display(); got != want {
+			t.Errorf("%s: %q, want %q", c.Name, got, want)
 		}
 	}
 }

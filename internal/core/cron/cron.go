@@ -1,4 +1,6 @@
-package trigger
+// Package cron finds the times that a schedule names, in the dialect that authors' tools take: five to seven fields, L, W, #
+// and nicknames, in any time zone.
+package cron
 
 import (
 	"errors"
@@ -8,8 +10,8 @@ import (
 	_ "time/tzdata" // zones must not depend on what the host has installed
 )
 
-// ErrCron is wrapped by every error about an expression or a time zone.
-var ErrCron = errors.New("invalid schedule")
+// ErrInvalid is wrapped by every error about an expression or a time zone.
+var ErrInvalid = errors.New("invalid schedule")
 
 // searchYears bounds how far back a time is looked for. A date that exists at all comes up within 40 years, the greatest
 // distance between a 29th of February and the next on the same day of the week.
@@ -21,18 +23,18 @@ const searchYears = 41
 func Previous(expression, zone string, now time.Time) (at time.Time, ok bool, err error) {
 	s, err := parseSchedule(expression)
 	if err != nil {
-		return time.Time{}, false, fmt.Errorf("%w: %q: %w", ErrCron, expression, err)
+		return time.Time{}, false, fmt.Errorf("%w: %q: %w", ErrInvalid, expression, err)
 	}
 	location, err := loadZone(zone)
 	if err != nil {
-		return time.Time{}, false, fmt.Errorf("%w: zone %q: %w", ErrCron, zone, err)
+		return time.Time{}, false, fmt.Errorf("%w: zone %q: %w", ErrInvalid, zone, err)
 	}
 	at, ok = s.previous(now.Truncate(time.Second), location)
 	return at.UTC(), ok, nil
 }
 
-// CheckSchedule tells whether Previous would take the expression and the zone.
-func CheckSchedule(expression, zone string) error {
+// Check tells whether Previous would take the expression and the zone.
+func Check(expression, zone string) error {
 	_, _, err := Previous(expression, zone, time.Unix(0, 0))
 	return err
 }

@@ -1,14 +1,17 @@
-package trigger
+package cron
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
 
+	"kici/internal/vectors"
+
 	"pgregory.net/rapid"
 )
 
-func ciTime(text string) time.Time {
+func instantOf(text string) time.Time {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		panic(err)
@@ -37,8 +40,8 @@ func TestPrevious(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			at, ok, err := Previous(tt.expression, tt.zone, ciTime(tt.now))
-			if err != nil || ok != (tt.want != "") || ok && !at.Equal(ciTime(tt.want)) {
+			at, ok, err := Previous(tt.expression, tt.zone, instantOf(tt.now))
+			if err != nil || ok != (tt.want != "") || ok && !at.Equal(instantOf(tt.want)) {
 				t.Errorf("%v, %v, %v; want %s", at, ok, err, tt.want)
 			}
 		})
@@ -51,12 +54,12 @@ func TestPreviousRefuses(t *testing.T) {
 		"* * L-2 * *", "* * * * L", "* * * * 5#6", "*/61 * * * *", "1,,2 * * * *", "+1 * * * *", "-1 * * * *", "1- * * * *",
 		"* * 32W * *", "TZ=UTC 0 0 * * *", "@every 5m",
 	} {
-		if err := CheckSchedule(expression, "UTC"); !errors.Is(err, ErrCron) {
+		if err := Check(expression, "UTC"); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", expression, err)
 		}
 	}
 	for _, zone := range []string{"Mars/Base", "Local", "../UTC"} {
-		if err := CheckSchedule("0 0 * * *", zone); !errors.Is(err, ErrCron) {
+		if err := Check("0 0 * * *", zone); !errors.Is(err, ErrInvalid) {
 			t.Errorf("zone %q: %v", zone, err)
 		}
 	}
@@ -94,4 +97,42 @@ func FuzzPrevious(f *testing.F) {
 			t.Errorf("%q before %v gives %v", expression, now, at)
 		}
 	})
+}
+
+func TestVectorsCron(t *testing.T) {
+	for _, c := range vectors.LoadKind(t, "triggers.json", "cron") {
+		t.Run(c.Name, func(t *testing.T) {
+			var in struct {
+				Cron, Timezone string
+				Now            time.Time
+			}
+			var want struct {
+				Previous *time.Time
+				Error    string
+			}
+			if err := errors.Join(json.Unmarshal(c.Input, &in), json.Unmarshal(c.Expected, &want)); err != nil {
+				t.Fatal(err)
+			}
+			at, ok, err := Previous(in.Cron, in.Timezone, in.Now)
+			switch {
+			case want.Error != "":
+				if want.Error != "invalid" || !errors.Is(err, ErrInvalid) {
+					t.Errorf("%v, %v; want error %s", at, err, want.Error)
+				}
+			case err != nil:
+				t.Error(err)
+			case ok != (want.Previous != nil) || ok && !at.Equal(*want.Previous):
+				t.Errorf("%v, %v; want %v", at, ok, want.Previous)
+			}
+		})
+	}
+}
+
+func BenchmarkPreviousYearly(b *testing.B) {
+	now := instantOf("2026-12-31T23:59:59Z")
+	for b.Loop() {
+		if _, ok, err := Previous("0 0 1 1 *", "Europe/Rome", now); err != nil || !ok {
+			b.Fatal(ok, err)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package trigger
+package jsonpath
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+
+	"kici/internal/kit/ecma"
 )
 
 // undefined is JavaScript's value of what is not there.
@@ -82,9 +84,9 @@ func (o operator) value(node, root any) any {
 	right := o.right.value(node, root)
 	switch o.op {
 	case "===":
-		return strictlyEqual(left, right)
+		return Equal(left, right)
 	case "!==":
-		return !strictlyEqual(left, right)
+		return !Equal(left, right)
 	case "==":
 		return looselyEqual(left, right)
 	case "!=":
@@ -122,9 +124,9 @@ func truthy(v any) bool {
 	return true
 }
 
-// strictlyEqual compares scalars. Objects and lists equal nothing, themselves included: a filter has no way to name one
+// Equal compares scalars as === does. Objects and lists equal nothing, themselves included: a filter has no way to name one
 // twice that would make a difference.
-func strictlyEqual(a, b any) bool {
+func Equal(a, b any) bool {
 	switch a := a.(type) {
 	case nil:
 		return b == nil
@@ -197,7 +199,7 @@ func toText(v any) string {
 	case bool:
 		return strconv.FormatBool(v)
 	case float64:
-		return formatNumber(v)
+		return ecma.FormatNumber(v)
 	case string:
 		return v
 	case []any:
@@ -226,7 +228,7 @@ func toNumber(v any) float64 {
 	case undefined:
 		return math.NaN()
 	}
-	n, ok := parseNumber(toText(v))
+	n, ok := ecma.ParseNumber(toText(v))
 	if !ok {
 		return math.NaN()
 	}
@@ -355,7 +357,7 @@ func (r *expressionReader) primary() (expression, error) {
 		return literal{text}, err
 	}
 	if n := r.number(); n != "" {
-		v, ok := parseNumber(n)
+		v, ok := ecma.ParseNumber(n)
 		if !ok {
 			return nil, fmt.Errorf("filter holds the number %q", n)
 		}

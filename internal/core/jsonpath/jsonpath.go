@@ -1,4 +1,7 @@
-package trigger
+// Package jsonpath looks into decoded JSON documents by paths of the jsonpath-plus dialect: the leading $ is optional, names
+// need no quotes anywhere, and filters compare as JavaScript does. Paths and documents may be a stranger's: the work that
+// they make is bounded.
+package jsonpath
 
 import (
 	"errors"
@@ -16,11 +19,11 @@ const (
 	maxVisits = 1_000_000
 )
 
-var errPathBudget = errors.New("path visits too much of the payload")
+// ErrBudget says that a path was given up, whatever it may have found.
+var ErrBudget = errors.New("path visits too much of the document")
 
-// path is a parsed JSON path of the jsonpath-plus dialect: the leading $ is optional, names need no quotes anywhere,
-// filters compare as JavaScript does.
-type path []segment
+// Path is a parsed JSON path.
+type Path []segment
 
 // segment selects among the children of a node, or with deep among those of it and all it contains.
 type segment struct {
@@ -41,9 +44,10 @@ type (
 )
 
 // paths keeps the paths seen before. It is bounded by number, and the length of each by maxPath.
-var paths, _ = lru.New[string, path](1024)
+var paths, _ = lru.New[string, Path](1024)
 
-func parsePath(text string) (path, error) {
+// Parse reads a path. The error says what of it is not understood.
+func Parse(text string) (Path, error) {
 	if p, ok := paths.Get(text); ok {
 		return p, nil
 	}
@@ -56,11 +60,12 @@ func parsePath(text string) (path, error) {
 	return p, nil
 }
 
-// search visits what the path selects until visit says stop, and tells whether it did.
-func (p path) search(document any, visit func(any) (stop bool)) (stopped bool, err error) {
+// Search visits what the path selects in a document as encoding/json decodes it, until visit says stop, and tells whether it
+// did. The error is ErrBudget.
+func (p Path) Search(document any, visit func(any) (stop bool)) (stopped bool, err error) {
 	left := maxVisits
-	var walk func(node any, rest path) bool
-	walk = func(node any, rest path) bool {
+	var walk func(node any, rest Path) bool
+	walk = func(node any, rest Path) bool {
 		if left--; left < 0 {
 			return true
 		}
@@ -80,7 +85,7 @@ func (p path) search(document any, visit func(any) (stop bool)) (stopped bool, e
 	}
 	stopped = walk(document, p)
 	if left < 0 {
-		return false, errPathBudget
+		return false, ErrBudget
 	}
 	return stopped, nil
 }
@@ -182,11 +187,11 @@ func (r *pathReader) next(s string) bool {
 	return false
 }
 
-func (r *pathReader) path() (path, error) {
+func (r *pathReader) path() (Path, error) {
 	if r.text == "" || len(r.text) > maxPath {
 		return nil, errors.New("it is empty or too long")
 	}
-	var p path
+	var p Path
 	if !r.next("$") && !strings.HasPrefix(r.text, ".") && !strings.HasPrefix(r.text, "[") {
 		s, err := r.name()
 		if err != nil {

@@ -1,9 +1,11 @@
-package trigger
+package envelope
 
 import (
 	"encoding/json"
 	"net/url"
 	"strings"
+
+	"kici/internal/kit/jsontree"
 )
 
 // defaultEventType is the event type of a generic delivery that names none.
@@ -30,7 +32,7 @@ func ParseBody(text, contentType string) json.RawMessage {
 			return form
 		}
 	}
-	return json.RawMessage(`{"body":` + jsonText(text) + `}`)
+	return json.RawMessage(`{"body":` + jsontree.Quote(text) + `}`)
 }
 
 // parseForm keeps the order of the keys' first occurrence.
@@ -53,7 +55,7 @@ func parseForm(text string) (json.RawMessage, bool) {
 			b.WriteByte(',')
 		}
 		written[key] = true
-		b.WriteString(jsonText(key) + ":" + jsonText(values[len(values)-1]))
+		b.WriteString(jsontree.Quote(key) + ":" + jsontree.Quote(values[len(values)-1]))
 	}
 	b.WriteByte('}')
 	return json.RawMessage(b.String()), true

@@ -1,11 +1,10 @@
-package trigger
+// Package envelope turns what senders post into the event that triggers, rules and expressions see.
+package envelope
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 
 	"kici/internal/core/ci"
@@ -13,10 +12,10 @@ import (
 
 // Kinds of sources that deliveries come from.
 const (
-	SourceGitHub  = "github"
-	SourceGit     = "universal-git" // Gitea, Forgejo, Gogs, GitLab and others that post git events
-	SourceGeneric = "generic"
-	SourceLocal   = "local"
+	GitHub  = "github"
+	Git     = "universal-git" // Gitea, Forgejo, Gogs, GitLab and others that post git events
+	Generic = "generic"
+	Local   = "local"
 )
 
 // Branches that stand for none.
@@ -28,11 +27,11 @@ const (
 
 // Delivery is what a sender posted, already verified.
 type Delivery struct {
-	Kind    string // one of the Source constants
+	Kind    string // one of the kinds above
 	Event   string // raw name of the event, from a header
 	Action  string // "" when there is none
 	Payload json.RawMessage
-	Dialect GitDialect // of SourceGit
+	Dialect Dialect // of Git
 }
 
 // Normalized is a delivery in the product's words.
@@ -57,13 +56,13 @@ func Normalize(d Delivery) (Normalized, error) {
 	}
 	var n Normalized
 	switch d.Kind {
-	case SourceGitHub:
+	case GitHub:
 		n = normalizeGitHub(d, p)
-	case SourceGit:
+	case Git:
 		n = normalizeGit(d, p)
-	case SourceLocal:
+	case Local:
 		n = normalizeLocal(d, p)
-	case SourceGeneric:
+	case Generic:
 		n = normalizeGeneric(d)
 	default:
 		return Normalized{}, fmt.Errorf("normalize delivery: unknown kind of source %q", d.Kind)
@@ -122,8 +121,8 @@ func Internal(name string, body json.RawMessage, sourceRepo, sourceRoutingKey st
 	return ci.Event{Type: "kici_event", TargetBranch: mainBranch, Payload: raw, SourceRepo: sourceRepo}, nil
 }
 
-// Type gives the trigger type that a raw GitHub event name, or a normalised event type, is registered under.
-func Type(event string) string {
+// TriggerType gives the trigger type that a raw GitHub event name, or a normalised event type, is registered under.
+func TriggerType(event string) string {
 	names := map[string]string{
 		"pull_request": "pr", "pull_request_review": "review", "pull_request_review_comment": "review_comment",
 		"issue_comment": "comment", "repository_dispatch": "dispatch",
@@ -139,78 +138,4 @@ func shortRef(ref string) string {
 		return tag
 	}
 	return strings.TrimPrefix(ref, "refs/heads/")
-}
-
-// payload is a decoded body. Numbers stay as written, since ids may be beyond what a float holds.
-type payload struct{ root any }
-
-func decodePayload(raw json.RawMessage) (payload, error) {
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return payload{map[string]any{}}, nil
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var p payload
-	if err := d.Decode(&p.root); err != nil {
-		return payload{}, fmt.Errorf("read payload: %w", err)
-	}
-	return p, nil
-}
-
-// get follows names, and numbers into lists.
-func (p payload) get(names ...string) (any, bool) {
-	v := p.root
-	for _, name := range names {
-		switch at := v.(type) {
-		case map[string]any:
-			member, ok := at[name]
-			if !ok {
-				return nil, false
-			}
-			v = member
-		case []any:
-			i, err := strconv.Atoi(name)
-			if err != nil || i < 0 || i >= len(at) {
-				return nil, false
-			}
-			v = at[i]
-		default:
-			return nil, false
-		}
-	}
-	return v, true
-}
-
-// text gives the text at the names, "" for anything else.
-func (p payload) text(names ...string) string {
-	v, _ := p.get(names...)
-	s, _ := v.(string)
-	return s
-}
-
-// first gives the first text that is not empty.
-func (p payload) first(paths ...[]string) string {
-	for _, names := range paths {
-		if s := p.text(names...); s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
-// id gives a number in decimal or a text as it is.
-func (p payload) id(names ...string) string {
-	v, _ := p.get(names...)
-	switch v := v.(type) {
-	case string:
-		return v
-	case json.Number:
-		if _, err := v.Int64(); err == nil {
-			return v.String()
-		}
-		if f, err := v.Float64(); err == nil && !math.IsInf(f, 0) {
-			return formatNumber(f)
-		}
-	}
-	return ""
 }

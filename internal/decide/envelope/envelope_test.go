@@ -1,9 +1,8 @@
-package trigger
+package envelope
 
 import (
 	"bufio"
 	"encoding/json"
-	"math"
 	"os"
 	"testing"
 
@@ -58,7 +57,7 @@ func TestGitDialects(t *testing.T) {
 				t.Fatal("no such preset")
 			}
 			n, err := Normalize(Delivery{
-				Kind: SourceGit, Event: tt.event, Payload: json.RawMessage(tt.payload), Dialect: dialect,
+				Kind: Git, Event: tt.event, Payload: json.RawMessage(tt.payload), Dialect: dialect,
 			})
 			if err != nil || n.Event == nil {
 				t.Fatal(n, err)
@@ -90,7 +89,7 @@ func TestRecordedGiteaDeliveriesNormalise(t *testing.T) {
 		}
 		decode(t, lines.Bytes(), &sample)
 		n, err := Normalize(Delivery{
-			Kind: SourceGit, Event: sample.Headers[dialect.EventHeader], Payload: []byte(sample.RawBody), Dialect: dialect,
+			Kind: Git, Event: sample.Headers[dialect.EventHeader], Payload: []byte(sample.RawBody), Dialect: dialect,
 		})
 		if err != nil {
 			t.Errorf("line %d: %v", count+1, err)
@@ -128,7 +127,7 @@ func TestInternalEvents(t *testing.T) {
 }
 
 func TestNormalizeRefusesWhatIsNoDelivery(t *testing.T) {
-	if _, err := Normalize(Delivery{Kind: SourceGitHub, Event: "push", Payload: []byte(`{`)}); err == nil {
+	if _, err := Normalize(Delivery{Kind: GitHub, Event: "push", Payload: []byte(`{`)}); err == nil {
 		t.Error("broken JSON is taken")
 	}
 	if _, err := Normalize(Delivery{Kind: "carrier-pigeon"}); err == nil {
@@ -136,48 +135,10 @@ func TestNormalizeRefusesWhatIsNoDelivery(t *testing.T) {
 	}
 }
 
-func TestMergedDispatchInputs(t *testing.T) {
-	var w struct{ Triggers json.RawMessage }
-	w.Triggers = json.RawMessage(`[{"_type":"dispatch","types":[],"inputs":{"a":{"type":"string"},"b":{"type":"number"}}},
-		{"_type":"push"},{"_type":"dispatch","types":[],"inputs":{"a":{"type":"boolean"},"c":{"type":"enum","values":["x"]}}}]`)
-	var wf = workflow()
-	decode(t, w.Triggers, &wf.Triggers)
-	var got []string
-	for _, d := range DispatchInputs(wf) {
-		got = append(got, d.Name+" "+d.Type)
-	}
-	if diff := cmp.Diff([]string{"a boolean", "b number", "c enum"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestInputErrorNamesEveryInput(t *testing.T) {
-	err := &InputError{Issues: []Issue{{"a", IssueType, "required"}, {"b", IssueValue, "expected true or false"}}}
-	if got := err.Error(); got != "Invalid dispatch inputs: a: required; b: expected true or false" {
-		t.Error(got)
-	}
-}
-
-func TestNumbersAreECMAScripts(t *testing.T) {
-	for n, want := range map[float64]string{1e21: "1e+21", 1e20: "100000000000000000000", 1.5e-7: "1.5e-7", 0.000001: "0.000001", math.Copysign(0, -1): "0"} {
-		if got := formatNumber(n); got != want {
-			t.Errorf("%v: %s, want %s", n, got, want)
-		}
-	}
-	for text, want := range map[string]bool{"0x": false, "-0x1": false, "1e400": false, "\u00a05\ufeff": true, ".5": true, ".": false, "0o17": true, "NaN": false} {
-		if _, ok := parseNumber(text); ok != want {
-			t.Errorf("%q: %v, want %v", text, ok, want)
-		}
-	}
-}
-
 func FuzzNormalize(f *testing.F) {
-	for _, c := range vectors.Load(f, "triggers.json") {
-		var in triggerInput
-		decode(f, c.Input, &in)
-		if in.Op == "normalize" {
-			f.Add(in.Provider, string(in.Event), in.Action, string(in.Payload))
-		}
+	for _, c := range vectors.LoadKind(f, "triggers.json", "normalize") {
+		d := vectorDelivery(f, c)
+		f.Add(d.Kind, d.Event, d.Action, string(d.Payload))
 	}
 	f.Fuzz(func(t *testing.T, kind, event, action, payload string) {
 		dialect, _ := Preset("gitea")
@@ -188,7 +149,7 @@ func FuzzNormalize(f *testing.F) {
 		if n.Ref == "" {
 			t.Error("no ref")
 		}
-		if n.Event != nil && n.Event.Type == "" && kind != SourceLocal {
+		if n.Event != nil && n.Event.Type == "" && kind != Local {
 			t.Error("an event without a type")
 		}
 	})

@@ -1,4 +1,4 @@
-package trigger
+package envelope
 
 import (
 	"encoding/json"
@@ -8,9 +8,9 @@ import (
 	"kici/internal/core/ci"
 )
 
-// GitDialect says how a forge names its events and where its payloads keep what matters. Paths are names with dots
+// Dialect says how a forge names its events and where its payloads keep what matters. Paths are names with dots
 // between, with or without a leading `$.`.
-type GitDialect struct {
+type Dialect struct {
 	EventHeader    string
 	Push           []string // raw names of push events, of branches and tags
 	PullRequest    []string
@@ -19,8 +19,8 @@ type GitDialect struct {
 }
 
 // Preset gives the dialect of a known kind of forge: forgejo, gitea, gogs, github-repo or gitlab-repo.
-func Preset(name string) (GitDialect, bool) {
-	d := GitDialect{
+func Preset(name string) (Dialect, bool) {
+	d := Dialect{
 		Push: []string{"push"}, PullRequest: []string{"pull_request"}, Repo: "repository.full_name", Ref: "ref",
 		SHA: "after", DefaultBranch: "repository.default_branch",
 	}
@@ -37,7 +37,7 @@ func Preset(name string) (GitDialect, bool) {
 		d.PullRequest = []string{"Merge Request Hook", "merge_request"}
 		d.Repo, d.DefaultBranch = "project.path_with_namespace", "project.default_branch"
 	default:
-		return GitDialect{}, false
+		return Dialect{}, false
 	}
 	return d, true
 }

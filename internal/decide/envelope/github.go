@@ -1,4 +1,4 @@
-package trigger
+package envelope
 
 import (
 	"encoding/json"

@@ -1,4 +1,5 @@
-package trigger
+// Package inputs makes typed values of the texts that a run is started with, as the trigger declares them.
+package inputs
 
 import (
 	"encoding/json"
@@ -7,13 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 
 	"kici/internal/core/lockfile"
+	"kici/internal/kit/ecma"
+	"kici/internal/kit/jsontree"
+	"kici/internal/kit/regex"
 )
 
-// KeyValue is one input as given: text under a name.
-type KeyValue struct{ Key, Value string }
+// Given is one input as given: text under a name.
+type Given struct{ Key, Value string }
 
 // Issue is what is wrong with one input.
 type Issue struct {
@@ -33,10 +36,10 @@ const (
 	IssueMalformed    = "malformed"
 )
 
-// InputError makes one error of the issues.
-type InputError struct{ Issues []Issue }
+// Error makes one error of the issues.
+type Error struct{ Issues []Issue }
 
-func (e *InputError) Error() string {
+func (e *Error) Error() string {
 	texts := make([]string, len(e.Issues))
 	for i, issue := range e.Issues {
 		texts[i] = issue.Key + ": " + issue.Text
@@ -49,8 +52,8 @@ const maxSafe = 1<<53 - 1
 
 // ParsePairs reads key=value texts, each split at its first =. Of several values for a key the last counts, in the place
 // of the first. Nothing is trimmed.
-func ParsePairs(texts []string) ([]KeyValue, []Issue) {
-	var pairs []KeyValue
+func ParsePairs(texts []string) ([]Given, []Issue) {
+	var pairs []Given
 	var issues []Issue
 	for _, text := range texts {
 		key, value, ok := strings.Cut(text, "=")
@@ -58,10 +61,10 @@ func ParsePairs(texts []string) ([]KeyValue, []Issue) {
 			issues = append(issues, Issue{text, IssueMalformed, "expected key=value"})
 			continue
 		}
-		if i := slices.IndexFunc(pairs, func(p KeyValue) bool { return p.Key == key }); i >= 0 {
+		if i := slices.IndexFunc(pairs, func(p Given) bool { return p.Key == key }); i >= 0 {
 			pairs[i].Value = value
 		} else {
-			pairs = append(pairs, KeyValue{key, value})
+			pairs = append(pairs, Given{key, value})
 		}
 	}
 	return pairs, issues
@@ -69,12 +72,12 @@ func ParsePairs(texts []string) ([]KeyValue, []Issue) {
 
 // Coerce makes values of the declared types from texts. Values come in the order of declaration and hold JSON; issues
 // come in that order too, followed by those of names that nobody declared. With issues the values are nil.
-func Coerce(descriptors lockfile.Inputs, raw []KeyValue) (lockfile.Ordered, []Issue) {
+func Coerce(descriptors lockfile.Inputs, raw []Given) (lockfile.Ordered, []Issue) {
 	values := lockfile.Ordered{}
 	var issues []Issue
 	for i := range descriptors {
 		d := &descriptors[i]
-		at := slices.IndexFunc(raw, func(p KeyValue) bool { return p.Key == d.Name })
+		at := slices.IndexFunc(raw, func(p Given) bool { return p.Key == d.Name })
 		switch {
 		case at >= 0:
 			value, wrong := coerce(d, raw[at].Value)
@@ -100,7 +103,7 @@ func Coerce(descriptors lockfile.Inputs, raw []KeyValue) (lockfile.Ordered, []Is
 func coerce(d *lockfile.Input, text string) (json.RawMessage, []Issue) {
 	switch d.Type {
 	case "string":
-		return json.RawMessage(jsonText(text)), checkText(d, text)
+		return json.RawMessage(jsontree.Quote(text)), checkText(d, text)
 	case "number", "integer":
 		return coerceNumber(d, text)
 	case "boolean":
@@ -117,23 +120,23 @@ func coerce(d *lockfile.Input, text string) (json.RawMessage, []Issue) {
 	default:
 		return nil, []Issue{{d.Name, IssueType, fmt.Sprintf("type %q is unknown", d.Type)}}
 	}
-	return json.RawMessage(jsonText(text)), nil
+	return json.RawMessage(jsontree.Quote(text)), nil
 }
 
 // checkText bounds the length in UTF-16 units and searches for the pattern.
 func checkText(d *lockfile.Input, text string) (issues []Issue) {
-	length := float64(len(utf16.Encode([]rune(text))))
+	length := float64(ecma.Length(text))
 	if d.Min != nil && length < *d.Min {
-		issues = append(issues, Issue{d.Name, IssueTooSmall, "shorter than " + formatNumber(*d.Min) + " characters"})
+		issues = append(issues, Issue{d.Name, IssueTooSmall, "shorter than " + ecma.FormatNumber(*d.Min) + " characters"})
 	}
 	if d.Max != nil && length > *d.Max {
-		issues = append(issues, Issue{d.Name, IssueTooBig, "longer than " + formatNumber(*d.Max) + " characters"})
+		issues = append(issues, Issue{d.Name, IssueTooBig, "longer than " + ecma.FormatNumber(*d.Max) + " characters"})
 	}
 	if !d.HasPattern {
 		return issues
 	}
 	// A pattern that cannot be tried refuses the value: it was declared to keep something out.
-	if found, err := search(d.Pattern, "", text); err != nil {
+	if found, err := regex.Search(d.Pattern, "", text); err != nil {
 		issues = append(issues, Issue{d.Name, IssueFormat, err.Error()})
 	} else if !found {
 		issues = append(issues, Issue{d.Name, IssueFormat, "does not match /" + d.Pattern + "/"})
@@ -142,7 +145,7 @@ func checkText(d *lockfile.Input, text string) (issues []Issue) {
 }
 
 func coerceNumber(d *lockfile.Input, text string) (json.RawMessage, []Issue) {
-	n, ok := parseNumber(text)
+	n, ok := ecma.ParseNumber(text)
 	switch {
 	case !ok:
 		return nil, []Issue{{d.Name, IssueType, "expected a number"}}
@@ -155,12 +158,12 @@ func coerceNumber(d *lockfile.Input, text string) (json.RawMessage, []Issue) {
 	}
 	var issues []Issue
 	if d.Min != nil && n < *d.Min {
-		issues = append(issues, Issue{d.Name, IssueTooSmall, "less than " + formatNumber(*d.Min)})
+		issues = append(issues, Issue{d.Name, IssueTooSmall, "less than " + ecma.FormatNumber(*d.Min)})
 	}
 	if d.Max != nil && n > *d.Max {
-		issues = append(issues, Issue{d.Name, IssueTooBig, "more than " + formatNumber(*d.Max)})
+		issues = append(issues, Issue{d.Name, IssueTooBig, "more than " + ecma.FormatNumber(*d.Max)})
 	}
-	return json.RawMessage(formatNumber(n)), issues
+	return json.RawMessage(ecma.FormatNumber(n)), issues
 }
 
 func coerceBoolean(d *lockfile.Input, text string) (json.RawMessage, []Issue) {
@@ -173,9 +176,9 @@ func coerceBoolean(d *lockfile.Input, text string) (json.RawMessage, []Issue) {
 	return nil, []Issue{{d.Name, IssueValue, "expected true or false"}}
 }
 
-// DispatchInputs merges what the workflow's dispatch triggers declare; of two declarations of a name the later counts, in
+// OfDispatch merges what the workflow's dispatch triggers declare; of two declarations of a name the later counts, in
 // the place of the earlier.
-func DispatchInputs(w lockfile.Workflow) lockfile.Inputs {
+func OfDispatch(w lockfile.Workflow) lockfile.Inputs {
 	var all lockfile.Inputs
 	for i := range w.Triggers {
 		if w.Triggers[i].Type != "dispatch" {
@@ -192,8 +195,8 @@ func DispatchInputs(w lockfile.Workflow) lockfile.Inputs {
 	return all
 }
 
-// ScheduleInputs gives the values that a schedule starts with: its defaults. No values at all is nil.
-func ScheduleInputs(descriptors lockfile.Inputs) (lockfile.Ordered, []Issue) {
+// OfSchedule gives the values that a schedule starts with: its defaults. No values at all is nil.
+func OfSchedule(descriptors lockfile.Inputs) (lockfile.Ordered, []Issue) {
 	values, issues := Coerce(descriptors, nil)
 	if len(values) == 0 {
 		return nil, issues
@@ -201,9 +204,9 @@ func ScheduleInputs(descriptors lockfile.Inputs) (lockfile.Ordered, []Issue) {
 	return values, issues
 }
 
-// CheckScheduleInputs tells whether a schedule can start without anybody giving values; the error's text is for the
+// CheckSchedule tells whether a schedule can start without anybody giving values; the error's text is for the
 // author.
-func CheckScheduleInputs(descriptors lockfile.Inputs) error {
+func CheckSchedule(descriptors lockfile.Inputs) error {
 	for _, d := range descriptors {
 		if d.Default == nil && !d.Optional {
 			return fmt.Errorf("schedule input %q must declare a .default() or be .optional()"+

@@ -53,15 +53,6 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-func BenchmarkPreviousYearly(b *testing.B) {
-	now := ciTime("2026-12-31T23:59:59Z")
-	for b.Loop() {
-		if _, ok, err := Previous("0 0 1 1 *", "Europe/Rome", now); err != nil || !ok {
-			b.Fatal(ok, err)
-		}
-	}
-}
-
 func BenchmarkJSONPathMap(b *testing.B) {
 	document := map[string]any{"items": []any{}}
 	for i := range 100 {

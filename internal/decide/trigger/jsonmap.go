@@ -1,13 +1,14 @@
 package trigger
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"strings"
 
+	"kici/internal/core/jsonpath"
 	"kici/internal/core/lockfile"
+	"kici/internal/kit/jsontree"
+	"kici/internal/kit/regex"
 )
 
 // slashed is the form of an expected text that is searched for instead of compared. An unknown flag makes it plain text.
@@ -15,7 +16,7 @@ var slashed = regexp.MustCompile(`^/([^\n\r\x{2028}\x{2029}]+)/([gimsuy]*)$`)
 
 // entryHolds tells whether some value at the entry's path equals the expected one, or one of those expected.
 func entryHolds(entry lockfile.Member, document any) (bool, error) {
-	p, err := parsePath(entry.Key)
+	p, err := jsonpath.Parse(entry.Key)
 	if err != nil {
 		return false, err
 	}
@@ -28,7 +29,7 @@ func entryHolds(entry lockfile.Member, document any) (bool, error) {
 		wanted = []any{expected}
 	}
 	var failed error
-	holds, err := p.search(document, func(actual any) bool {
+	holds, err := p.Search(document, func(actual any) bool {
 		for _, want := range wanted {
 			equal, err := equals(want, actual)
 			if equal || err != nil {
@@ -50,38 +51,20 @@ func equals(want, actual any) (bool, error) {
 	subject, found := actual.(string)
 	if isText && found {
 		if parts := slashed.FindStringSubmatch(text); parts != nil {
-			return search(parts[1], parts[2], subject)
+			return regex.Search(parts[1], parts[2], subject)
 		}
 	}
-	return strictlyEqual(want, actual), nil
+	return jsonpath.Equal(want, actual), nil
 }
 
-// compactMap is the map as one line of JSON, in its own order and without the escapes that HTML would want.
+// compactMap is the map as JSON.stringify writes it.
 func compactMap(m lockfile.Ordered) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, entry := range m {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(jsonText(entry.Key) + ":")
-		var value bytes.Buffer
-		if err := json.Compact(&value, entry.Value); err != nil {
-			value.Reset()
-			value.Write(entry.Value) // shown as it is: this is only for people to read
-		}
-		b.Write(value.Bytes())
+	raw, err := m.MarshalJSON()
+	if err == nil {
+		raw, err = jsontree.Stringify(raw)
 	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-func jsonText(s string) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		return s // text always encodes
+	if err != nil {
+		return err.Error() // a map that was read from a document always writes
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return string(raw)
 }

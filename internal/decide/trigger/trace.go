@@ -130,17 +130,9 @@ func (t *trace) name(p lockfile.BranchPattern, s string) bool {
 	if p.Type == "glob" {
 		ok, t.err = glob.Match(p.Pattern, s)
 	} else {
-		ok, t.err = search(p.Pattern, p.Flags, s)
+		ok, t.err = regex.Search(p.Pattern, p.Flags, s)
 	}
 	return ok && t.err == nil
-}
-
-func search(source, flags, s string) (bool, error) {
-	r, err := regex.Compile(source, flags)
-	if err != nil {
-		return false, err
-	}
-	return r.Match(s)
 }
 
 // repos checks the repository that the event happened in. Patterns that begin with ! exclude, whatever their order; with

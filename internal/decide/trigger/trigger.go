@@ -1,6 +1,4 @@
-// Package trigger decides whether an event starts a workflow, and says why. It also turns what senders post into the
-// event envelope, reads the inputs of a manual start, and finds the last time of a schedule. Everything here is a
-// function of its arguments.
+// Package trigger decides whether an event starts a workflow, and says why.
 package trigger
 
 import (

@@ -97,6 +97,15 @@ func validFlags(flags string) bool {
 	return !strings.Contains(flags, "u") || !strings.Contains(flags, "v")
 }
 
+// Search compiles the expression and tells whether it finds something in s. Errors are those of Compile and Match.
+func Search(source, flags, s string) (bool, error) {
+	r, err := Compile(source, flags)
+	if err != nil {
+		return false, err
+	}
+	return r.Match(s)
+}
+
 // Match tells whether the expression finds something in s. As with RegExp.prototype.test on a fresh object, the flag y
 // anchors the search at the start and g changes nothing. A search that runs out of time is ErrTimeout, never a match.
 func (r *Regexp) Match(s string) (bool, error) {

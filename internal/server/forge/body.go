@@ -6,14 +6,14 @@ import (
 	"strings"
 
 	"kici/internal/core/ci"
-	"kici/internal/decide/trigger"
+	"kici/internal/decide/envelope"
 )
 
 // ParseBody reads the body of a request by its content type ("" when absent), always as an object: what is neither JSON
 // nor a form becomes {"body": text}, as does JSON that cannot be parsed, and a JSON value that is no object becomes
 // {"value": v}. Bytes that are no UTF-8 are replaced, since one of the database engines would refuse them.
 func ParseBody(body []byte, contentType string) json.RawMessage {
-	return wrap(trigger.ParseBody(strings.ToValidUTF8(string(body), "\uFFFD"), contentType))
+	return wrap(envelope.ParseBody(strings.ToValidUTF8(string(body), "\uFFFD"), contentType))
 }
 
 // ParseJSON reads a body that must be a JSON object whatever its content type says.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"kici/internal/decide/trigger"
+	"kici/internal/decide/envelope"
 	"kici/internal/server/forge"
 	"kici/internal/server/forge/generic"
 	"kici/internal/server/inbox"
@@ -103,7 +103,7 @@ func (q *request) parse(context.Context) *answer {
 		q.event = q.headers["x-event-type"]
 	} else {
 		q.payload = forge.ParseBody(q.body, q.headers["content-type"])
-		q.event = trigger.EventType(q.headers, q.payload, q.src.EventTypeHeader, q.src.EventTypePath)
+		q.event = envelope.EventType(q.headers, q.payload, q.src.EventTypeHeader, q.src.EventTypePath)
 	}
 	q.key = bounded(generic.IdempotencyKey(q.src.Options, q.headers, q.payload))
 	mark := q.key

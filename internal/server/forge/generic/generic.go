@@ -5,7 +5,7 @@ package generic
 import (
 	"encoding/json"
 
-	"kici/internal/decide/trigger"
+	"kici/internal/decide/envelope"
 	"kici/internal/server/forge"
 )
 
@@ -15,7 +15,7 @@ func IdempotencyKey(src forge.Options, headers map[string]string, payload json.R
 		return headers[src.IdempotencyKeyHeader]
 	}
 	if src.IdempotencyKeyPath != "" {
-		value, _ := trigger.Nested(payload, src.IdempotencyKeyPath)
+		value, _ := envelope.Nested(payload, src.IdempotencyKeyPath)
 		if key, ok := value.(string); ok && key != "" {
 			return key
 		}
@@ -31,7 +31,7 @@ type Normaliser struct{}
 
 // Normalise gives the event that workflows listening to the source see.
 func (Normaliser) Normalise(event string, payload json.RawMessage) (forge.Facts, bool) {
-	n, err := trigger.Normalize(trigger.Delivery{Kind: trigger.SourceGeneric, Event: event, Payload: payload})
+	n, err := envelope.Normalize(envelope.Delivery{Kind: envelope.Generic, Event: event, Payload: payload})
 	if err != nil || n.Event == nil {
 		return forge.Facts{}, false
 	}

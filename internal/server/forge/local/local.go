@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"kici/internal/core/lockfile"
-	"kici/internal/decide/trigger"
+	"kici/internal/decide/envelope"
 	"kici/internal/server/forge"
 	"kici/internal/server/forge/git"
 )
@@ -29,7 +29,7 @@ func New(reader *git.Reader) *Provider {
 
 // Normalise takes any event name as it is given. A push of a tag keeps the type push.
 func (p *Provider) Normalise(event string, payload json.RawMessage) (forge.Facts, bool) {
-	n, err := trigger.Normalize(trigger.Delivery{Kind: trigger.SourceLocal, Event: event, Payload: payload})
+	n, err := envelope.Normalize(envelope.Delivery{Kind: envelope.Local, Event: event, Payload: payload})
 	if err != nil || n.Event == nil {
 		return forge.Facts{}, false
 	}
