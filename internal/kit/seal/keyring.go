@@ -31,6 +31,7 @@ var ErrTooShort = errors.New("envelope too short")
 type Keyring struct {
 	current  cipher.AEAD
 	previous cipher.AEAD // nil when no rotation is under way
+	masters  [][]byte    // their bytes in this order, to derive from
 	version  atomic.Int64
 }
 
@@ -40,16 +41,25 @@ func NewKeyring(current, previous string) (*Keyring, error) {
 	k := &Keyring{}
 	k.version.Store(1)
 	var err error
-	if k.current, err = aead(current); err != nil {
+	if k.current, err = k.add(current); err != nil {
 		return nil, fmt.Errorf("master key: %w", err)
 	}
 	if previous == "" {
 		return k, nil
 	}
-	if k.previous, err = aead(previous); err != nil {
+	if k.previous, err = k.add(previous); err != nil {
 		return nil, fmt.Errorf("previous master key: %w", err)
 	}
 	return k, nil
+}
+
+func (k *Keyring) add(text string) (cipher.AEAD, error) {
+	key, err := parseKey(text)
+	if err != nil {
+		return nil, err
+	}
+	k.masters = append(k.masters, key)
+	return newAEAD(key)
 }
 
 // SetVersion sets the key version that Seal reports from now on: the highest one found in the database at start, or
@@ -108,14 +118,6 @@ func openWith(c cipher.AEAD, envelope, aad string) ([]byte, error) {
 		return nil, errors.New("wrong key, wrong place or damaged envelope")
 	}
 	return plaintext, nil
-}
-
-func aead(text string) (cipher.AEAD, error) {
-	key, err := parseKey(text)
-	if err != nil {
-		return nil, err
-	}
-	return newAEAD(key)
 }
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
