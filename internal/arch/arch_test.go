@@ -47,7 +47,7 @@ var rooms = []string{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"internal/vectors", "internal/testenv", "internal/server/store/storetest", "internal/server/servertest", "internal/arch"}
+var forTests = []string{"internal/vectors", "internal/testenv", "internal/kit/blob/blobtest", "internal/server/store/storetest", "internal/server/servertest", "internal/arch"}
 
 // bans are imports that the order alone would allow.
 var bans = []struct{ from, to, why string }{

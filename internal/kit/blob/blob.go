@@ -1,20 +1,24 @@
-// Package blob keeps bytes by path: a small interface over what both a file system and an object store can do, and the
-// file system behind it.
+// Package blob keeps bytes by path: a small interface over what both a file system and an object store can do, both
+// behind it, and the links by which somebody without credentials reads or writes one blob for a while.
 package blob
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
+	"time"
 )
 
 // ErrNotFound says that nothing lies at the path.
 var ErrNotFound = errors.New("blob not found")
 
-// ErrPath says that a path is not acceptable: absolute, empty, with "..", with an empty element or a NUL.
+// ErrPath says that a path is not acceptable: absolute, empty, with "..", with an empty element or a NUL, or in the place
+// where the file system keeps what is still being put.
 var ErrPath = errors.New("bad blob path")
 
 // ErrFull says that there is no room for more. What was there before is unharmed.
@@ -27,32 +31,81 @@ type Page struct {
 	Complete bool  // nothing follows at present
 }
 
-// Store keeps blobs. Paths are relative, with "/" between elements. All methods are safe for concurrent use.
-//
-// An object store can write objects only as a whole, so it keeps an appended blob as numbered parts below the path; that
-// is why one path is either appended to or put, never both.
+// Info is what is known of a blob without reading it.
+type Info struct {
+	Path     string
+	Size     int64 // bytes
+	Modified time.Time
+}
+
+// Store keeps blobs. Paths are relative, with "/" between elements. All methods are safe for concurrent use. A blob never
+// changes in part: an object store cannot append, so what grows is kept as several blobs.
 type Store interface {
-	// Append adds data at the end, durable when it returns. One path has one writer at a time.
-	Append(ctx context.Context, path string, data []byte) error
-	// Read gives at most limit bytes from the cursor on, cut behind the last line break where one is in the page. What
-	// does not exist is empty and complete; behind the end there is nothing, and Cursor is the size.
-	Read(ctx context.Context, path string, cursor int64, limit int) (Page, error)
-	// Exists tells whether something lies at exactly this path.
-	Exists(ctx context.Context, path string) (bool, error)
-	// List gives the paths below a folder, the root for "", sorted. A folder that does not exist has none.
-	List(ctx context.Context, folder string) ([]string, error)
 	// Put stores a blob as a whole: readers see all of it or what was there before. It gives the size.
 	Put(ctx context.Context, path string, r io.Reader) (int64, error)
 	// Get opens a blob for reading and tells its size, or ErrNotFound. The caller closes it.
 	Get(ctx context.Context, path string) (io.ReadCloser, int64, error)
+	// Read gives at most limit bytes from the cursor on, cut behind the last line break where one is in the page. What
+	// does not exist is empty and complete; behind the end there is nothing, and Cursor is the size.
+	Read(ctx context.Context, path string, cursor int64, limit int) (Page, error)
+	// Stat tells size and age of what lies at exactly this path, or ErrNotFound.
+	Stat(ctx context.Context, path string) (Info, error)
+	// List gives the paths below a folder, the root for "", sorted. A folder that does not exist has none.
+	List(ctx context.Context, folder string) ([]string, error)
+	// Walk calls visit for each blob below a folder, in no particular order, until visit gives an error. What is put or
+	// deleted meanwhile may be seen or not.
+	Walk(ctx context.Context, folder string, visit func(Info) error) error
+	// Move gives a blob another path in place of what was there, or gives ErrNotFound.
+	Move(ctx context.Context, from, to string) error
 	// Delete removes a blob. It is no error when there is none.
 	Delete(ctx context.Context, path string) error
+	// Tidy removes what puts that never ended left behind before a time. It never touches a blob.
+	Tidy(ctx context.Context, before time.Time) error
 }
+
+// maxPage bounds one page; a line longer than it comes in pieces.
+const maxPage = 8 << 20
+
+// temporary is the folder in which the file system keeps what is being put. It is taken on every store, so that a path
+// that one accepts is accepted by the other.
+const temporary = ".put"
 
 // checkPath lets through what is the one way to write a path below the root. A name such as "a..b" is fine.
 func checkPath(p string) error {
-	if p == "" || strings.IndexByte(p, 0) >= 0 || strings.HasPrefix(p, "/") || path.Clean(p) != p || p == "." || p == ".." || strings.HasPrefix(p, "../") {
+	if p == "" || strings.IndexByte(p, 0) >= 0 || strings.HasPrefix(p, "/") || path.Clean(p) != p || p == "." || p == ".." || strings.HasPrefix(p, "../") ||
+		p == temporary || strings.HasPrefix(p, temporary+"/") {
 		return fmt.Errorf("%w: %q", ErrPath, p)
 	}
 	return nil
+}
+
+// checkFolder gives a folder without the slash at its end, "" for the root.
+func checkFolder(folder string) (string, error) {
+	folder = strings.TrimSuffix(folder, "/")
+	if folder == "" {
+		return "", nil
+	}
+	return folder, checkPath(folder)
+}
+
+// page cuts what was read from the cursor on, of a blob of this size.
+func page(data []byte, cursor, size int64) Page {
+	if cursor+int64(len(data)) < size {
+		if end := bytes.LastIndexByte(data, '\n'); end >= 0 {
+			data = data[:end+1]
+		}
+	}
+	next := cursor + int64(len(data))
+	return Page{Data: data, Cursor: next, Complete: next >= size}
+}
+
+// paths collects the paths of a walk.
+func paths(ctx context.Context, s Store, folder string) ([]string, error) {
+	out := []string{}
+	err := s.Walk(ctx, folder, func(i Info) error {
+		out = append(out, i.Path)
+		return nil
+	})
+	slices.Sort(out)
+	return out, err
 }
