@@ -2,6 +2,7 @@
 package vectors
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -26,13 +27,18 @@ func Load(t testing.TB, name string) []Case {
 	return LoadAs[Case](t, name)
 }
 
-// LoadAs reads a vector file as a list of T. It looks in the folder that KICI_VECTORS names when that is set, else in
-// testdata/vectors at the root of the module. A missing file skips the test, since a folder of vectors may hold a part;
-// a file that cannot be decoded fails it.
+// LoadAs reads a vector file as a list of T; some files hold the list in the member vectors of an object. It looks in
+// the folder that KICI_VECTORS names when that is set, else in testdata/vectors at the root of the module. A missing
+// file skips the test, since a folder of vectors may hold a part; a file that cannot be decoded fails it.
 func LoadAs[T any](t testing.TB, name string) []T {
 	t.Helper()
+	raw := read(t, name)
 	var cases []T
-	if err := json.Unmarshal(read(t, name), &cases); err != nil {
+	into := any(&cases)
+	if bytes.HasPrefix(raw, []byte("{")) {
+		into = &struct{ Vectors *[]T }{&cases}
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
 		t.Fatalf("decode vectors %s: %v", name, err)
 	}
 	if len(cases) == 0 {

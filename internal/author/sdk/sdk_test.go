@@ -91,12 +91,18 @@ func TestModulesAreEmbedded(t *testing.T) {
 }
 
 func TestVectorsLabels(t *testing.T) {
-	vm := machine(t, `import { toMatcher, readRunsOnAll } from './labels';
+	vm := machine(t, `import { toMatcher, readRunsOn, readRunsOnAll } from './labels';
 export { readRunsOnAll };
+export const pick = (runsOn) => readRunsOn(runsOn).pick;
+export function normalizeRunsOn(runsOn) {
+  const { labels, exclude } = readRunsOn(runsOn);
+  return { labels: labels.map((m) => m.value), exclude: exclude.map((m) => m.value) };
+}
 export function selector(glob, texts) {
   const m = toMatcher(glob);
   return { kind: m.kind, matches: texts.map((s) => (m.kind === 'exact' ? m.value === s : new RegExp(m.source, m.flags).test(s))) };
 }`)
+	functions := map[string]string{"selector": "selector", "runsOnAll": "readRunsOnAll", "pick": "pick", "normalizeRunsOn": "normalizeRunsOn"}
 	for _, c := range vectors.Load(t, "labels.json") {
 		var in struct {
 			Fn   string
@@ -105,12 +111,21 @@ export function selector(glob, texts) {
 		if err := json.Unmarshal(c.Input, &in); err != nil {
 			t.Fatal(err)
 		}
-		function := map[string]string{"selector": "selector", "runsOnAll": "readRunsOnAll"}[in.Fn]
-		if function == "" || strings.Contains(string(c.Expected), "ReDoS") { // the guard stands in the compiler
+		if functions[in.Fn] == "" || strings.Contains(string(c.Expected), "ReDoS") { // the guard stands in the compiler
 			continue
 		}
-		got, thrown := call(t, vm, function, in.Args...)
+		got, thrown := call(t, vm, functions[in.Fn], in.Args...)
 		same(t, c.Name, string(c.Expected), got, thrown)
+	}
+	for _, c := range vectors.LoadAs[struct {
+		Name, Fn string
+		Args     []any
+		Expected struct{ Result json.RawMessage }
+	}](t, "scaler-labels.json") {
+		if c.Fn == "normalizeRunsOn" {
+			got, thrown := call(t, vm, c.Fn, c.Args...)
+			same(t, c.Name, string(c.Expected.Result), got, thrown)
+		}
 	}
 }
 
