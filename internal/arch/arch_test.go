@@ -30,7 +30,7 @@ var rooms = []string{
 	"internal/core/lockfile", "internal/core/wire", "internal/core/adminwire",
 	// Decisions: pure functions.
 	"internal/decide/envelope", "internal/decide/inputs", "internal/decide/trigger", "internal/decide/contexts",
-	"internal/decide/plan", "internal/decide/lifecycle",
+	"internal/decide/plan", "internal/decide/lifecycle", "internal/decide/capacity",
 	// The orchestrator.
 	"internal/server/store", "internal/server/outbox", "internal/server/cluster", "internal/server/auth",
 	"internal/server/secrets", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",

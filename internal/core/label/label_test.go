@@ -12,8 +12,9 @@ import (
 	"kici/internal/vectors"
 )
 
-// elsewhere are functions of the author's library, written in TypeScript, and the guard of kit/regex.
-var elsewhere = []string{"normalizeRunsOn", "runsOnAll", "pick", "redos"}
+// elsewhere are functions of the author's library, written in TypeScript, the guard of kit/regex, and the choice of a
+// scaler in decide/capacity.
+var elsewhere = []string{"normalizeRunsOn", "runsOnAll", "pick", "redos", "backend"}
 
 func TestVectorsLabels(t *testing.T) {
 	for _, c := range vectors.Load(t, "labels.json") {
@@ -110,30 +111,8 @@ func call(t *testing.T, fn string, args []json.RawMessage) any {
 			matches = append(matches, ok && err == nil)
 		}
 		return map[string]any{"kind": m.Kind, "matches": matches}
-	case "backend":
-		return callBest(t, args)
 	}
 	return callMatching(t, fn, args)
-}
-
-func callBest(t *testing.T, args []json.RawMessage) any {
-	var pools []Pool
-	for _, s := range arg[[]struct {
-		Name            string
-		LabelSets       []struct{ Labels []string }
-		MandatoryLabels []string
-	}](t, args[1]) {
-		p := Pool{Name: s.Name, Mandatory: s.MandatoryLabels}
-		for _, set := range s.LabelSets {
-			p.Sets = append(p.Sets, set.Labels)
-		}
-		pools = append(pools, p)
-	}
-	pool, set, ok := Best(pools, arg[[]string](t, args[0]), arg[[]string](t, args[2]))
-	if !ok {
-		return nil
-	}
-	return map[string]any{"scalerName": pools[pool].Name, "labelSetIndex": set}
 }
 
 func callMatching(t *testing.T, fn string, args []json.RawMessage) any {
@@ -204,7 +183,9 @@ func TestSelectorSaysWhatKeepsAnAgentAway(t *testing.T) {
 			"patterns", Selector{Labels: []string{"big-box"}, Patterns: []Matcher{pattern("^mac")}, ExcludePatterns: []Matcher{pattern("^spot-")}},
 			[]string{"has no label matching /^mac/", "label spot-1 matches the excluded /^spot-/"},
 		},
-		{"case counts", Selector{Labels: []string{"Linux", "big-box"}}, []string{"lacks label Linux"}},
+		{"exact labels in any case", Selector{Labels: []string{"Linux", "BIG-box"}}, nil},
+		{"excludes too", Selector{Labels: []string{"big-box"}, Exclude: []string{"SPOT-1"}}, []string{"has the excluded label SPOT-1"}},
+		{"the case of an expression is its author's", Selector{Labels: []string{"big-box"}, Patterns: []Matcher{pattern("^GPU-")}}, []string{"has no label matching /^GPU-/"}},
 		{"pinned elsewhere", Selector{Pin: "a-1", Labels: []string{"windows"}}, []string{"job is pinned to host a-1"}},
 		{"pinned here: only patterns count besides", Selector{Pin: "a-2", Labels: []string{"windows"}, Exclude: []string{"linux"}}, nil},
 		{"pinned here, pattern fails", Selector{Pin: "a-2", Patterns: []Matcher{pattern("^mac")}}, []string{"has no label matching /^mac/"}},
@@ -219,6 +200,16 @@ func TestSelectorSaysWhatKeepsAnAgentAway(t *testing.T) {
 				t.Errorf("Matches = %v, Distance = %d", tt.s.Matches(agent), tt.s.Distance(agent))
 			}
 		})
+	}
+}
+
+func TestTheGateOfAPlatformOpensForItsOtherNames(t *testing.T) {
+	agent := Agent{Labels: []string{"linux", "arm64", "kici:arch:arm64"}, Mandatory: []string{"arm64"}}
+	if s := (Selector{Labels: []string{"linux", "kici:arch:ARM64"}}); !s.Matches(agent) || len(s.Explain(agent)) > 0 {
+		t.Errorf("kept away: %v", s.Explain(agent))
+	}
+	if s := (Selector{Labels: []string{"linux"}}); s.Matches(agent) {
+		t.Error("a job that does not ask for arm64 gets it")
 	}
 }
 

@@ -20,7 +20,7 @@ type Selector struct {
 type Agent struct {
 	ID        string
 	Labels    []string
-	Mandatory []string // the agent takes only jobs that ask for each of them by exact text
+	Mandatory []string // the gate: the agent takes only jobs that ask for each of them by exact text; see GateOpen
 }
 
 // Select makes a selector of a job's matchers, as the lock file has them.
@@ -86,24 +86,13 @@ func sortedMatchers(list []Matcher) []Matcher {
 	return slices.Compact(list)
 }
 
-// Matches tells whether the agent may take the job. An expression that cannot be evaluated keeps the agent from it, on
-// either side: an agent chosen by mistake cannot be taken back.
+// Matches tells whether the agent may take the job. Exact labels are compared in any case. An expression that cannot be
+// evaluated keeps the agent from it, on either side: an agent chosen by mistake cannot be taken back.
 func (s Selector) Matches(a Agent) bool {
 	if s.Pin != "" {
 		return s.Pin == a.ID && s.patternsFit(a.Labels)
 	}
-	return containsAll(a.Labels, s.Labels) &&
-		!slices.ContainsFunc(s.Exclude, func(l string) bool { return slices.Contains(a.Labels, l) }) &&
-		containsAll(s.Labels, a.Mandatory) && s.patternsFit(a.Labels)
-}
-
-func containsAll(set, wanted []string) bool {
-	for _, w := range wanted {
-		if !slices.Contains(set, w) {
-			return false
-		}
-	}
-	return true
+	return HasAll(a.Labels, s.Labels) && !HasAny(a.Labels, s.Exclude) && GateOpen(a.Mandatory, s.Labels) && s.patternsFit(a.Labels)
 }
 
 func (s Selector) patternsFit(labels []string) bool {
@@ -131,19 +120,17 @@ func (s Selector) Explain(a Agent) []string {
 		return append(why, s.explainPatterns(a.Labels)...)
 	}
 	for _, l := range sorted(s.Labels) {
-		if !slices.Contains(a.Labels, l) {
+		if !Has(a.Labels, l) {
 			why = append(why, "lacks label "+l)
 		}
 	}
 	for _, l := range sorted(s.Exclude) {
-		if slices.Contains(a.Labels, l) {
+		if Has(a.Labels, l) {
 			why = append(why, "has the excluded label "+l)
 		}
 	}
-	for _, l := range sorted(a.Mandatory) {
-		if !slices.Contains(s.Labels, l) {
-			why = append(why, "agent is reserved for jobs that ask for "+l)
-		}
+	for _, l := range sorted(missing(a.Mandatory, s.Labels)) {
+		why = append(why, "agent is reserved for jobs that ask for "+l)
 	}
 	return append(why, s.explainPatterns(a.Labels)...)
 }

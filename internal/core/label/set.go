@@ -5,21 +5,14 @@ import (
 	"strings"
 )
 
-// Pool is a scaler as far as choosing one goes: the label sets that it can start agents with, and the labels that a job
-// must ask for before it may be served.
-type Pool struct {
-	Name      string
-	Sets      [][]string
-	Mandatory []string
-}
-
 // SetKey is the identity of a label set on the scalers' side, where neither case nor order nor repetition counts.
-func SetKey(labels []string) string { return strings.Join(lowered(labels), ",") }
+func SetKey(labels []string) string { return strings.Join(Folded(labels), ",") }
 
 // SameSet tells whether two label sets are one by SetKey.
 func SameSet(a, b []string) bool { return SetKey(a) == SetKey(b) }
 
-func lowered(labels []string) []string {
+// Folded lists the labels in lower case, sorted and without repetition.
+func Folded(labels []string) []string {
 	out := make([]string, len(labels))
 	for i, l := range labels {
 		out[i] = strings.ToLower(l)
@@ -28,28 +21,18 @@ func lowered(labels []string) []string {
 	return slices.Compact(out)
 }
 
-// Best chooses the pool and the set for a job: the smallest set that holds all required labels and none of the excluded,
-// the first configured among equals. A pool whose mandatory labels are not all required is passed over. A job that
-// requires nothing gets the first set of such a pool. ok is false when nothing fits.
-func Best(pools []Pool, required, exclude []string) (pool, set int, ok bool) {
-	required, exclude = lowered(required), lowered(exclude)
-	smallest := 0
-	for p, candidate := range pools {
-		if !containsAll(required, lowered(candidate.Mandatory)) {
-			continue
-		}
-		for s, labels := range candidate.Sets {
-			labels = lowered(labels)
-			if !containsAll(labels, required) || slices.ContainsFunc(exclude, func(l string) bool { return slices.Contains(labels, l) }) {
-				continue
-			}
-			if len(required) == 0 {
-				return p, s, true
-			}
-			if !ok || len(labels) < smallest {
-				pool, set, ok, smallest = p, s, true, len(labels)
-			}
-		}
-	}
-	return pool, set, ok
+// Has tells whether the set holds the label in any case. Routing and matching both ask here: if one of them minded the
+// case, agents would be started for jobs that they can never take.
+func Has(set []string, l string) bool {
+	return slices.ContainsFunc(set, func(s string) bool { return strings.EqualFold(s, l) })
+}
+
+// HasAll tells whether the set holds each of the labels in any case.
+func HasAll(set, wanted []string) bool {
+	return !slices.ContainsFunc(wanted, func(l string) bool { return !Has(set, l) })
+}
+
+// HasAny tells whether the set holds one of the labels in any case.
+func HasAny(set, unwanted []string) bool {
+	return slices.ContainsFunc(unwanted, func(l string) bool { return Has(set, l) })
 }
