@@ -182,7 +182,7 @@ func (a *API) mux() *http.ServeMux {
 		if r.unscoped {
 			gate = a.Tokens.RequireUnscoped
 		}
-		mux.Handle(r.pattern, gate(r.permission, a.answering(r.do)))
+		mux.Handle(r.pattern, gate(r.permission, a.answering(a.logged(r))))
 	}
 	// What does not exist below the protected prefixes is nobody's business without a token either. Every role may read
 	// runs, so this asks for a valid token and no more.

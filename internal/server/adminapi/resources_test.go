@@ -38,7 +38,7 @@ func TestTokensAreMadeListedAndRevoked(t *testing.T) {
 				call(t, s, s.Owner, "DELETE", "/api/v1/admin/tokens/"+token.ID, nil).want(t, 409, "Cannot revoke the last owner token")
 			}
 		}
-		entries, _, err := s.Tokens.AccessLog(t.Context(), auth.AccessFilter{Action: "token.create"})
+		entries, _, err := s.Tokens.AccessLog(t.Context(), auth.AccessFilter{Action: "token.create", Outcome: auth.OutcomeAllowed})
 		if err != nil || len(entries) != 1 || entries[0].TargetID != made.ID || entries[0].ActorMeta["role"] != "owner" {
 			t.Errorf("access log %+v, %v", entries, err)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
-	"kici/internal/server/auth"
 	"kici/internal/server/engine"
 	"kici/internal/server/report"
 )
@@ -63,7 +62,6 @@ func (a *API) listRuns(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a.note(r, "runs.list.read", "run", "")
 	return ok(adminwire.RunList{Runs: runs, Total: total, Limit: f.Limit, Offset: f.Offset})
 }
 
@@ -86,7 +84,6 @@ func (a *API) showRun(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a.note(r, "run.detail.read", "run", run.RunID)
 	return ok(adminwire.OneRun{Run: run})
 }
 
@@ -113,7 +110,6 @@ func (a *API) showResult(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a.note(r, "run.structured.read", "run", run.RunID)
 	return ok(result)
 }
 
@@ -130,7 +126,7 @@ func (a *API) explainRun(r *http.Request) (answer, error) {
 	return ok(why)
 }
 
-// cancelRun notes every attempt, also the ones that come too late.
+// cancelRun is noted at every attempt, also the ones that come too late.
 func (a *API) cancelRun(r *http.Request) (answer, error) {
 	var in struct {
 		Force bool `json:"force"`
@@ -139,19 +135,13 @@ func (a *API) cancelRun(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	id := r.PathValue("run")
-	e := entry(r, "run.cancel", "run", id)
-	e.Meta = map[string]any{"force": in.Force}
 	result, err := a.cancel(r.Context(), r, id, in.Force)
-	if err != nil {
-		e.Outcome, e.Error = auth.OutcomeError, err.Error()
-		if refused, ok := errors.AsType[*refusal](err); ok && refused.status == http.StatusForbidden {
-			e.Outcome = auth.OutcomeDenied
-		}
-	}
-	a.Tokens.Note(r.Context(), e)
 	if err != nil {
 		return answer{}, err
 	}
+	e := entry(r, "run.cancel", "run", id)
+	e.Meta = map[string]any{"force": in.Force}
+	a.noteEntry(r, e)
 	return ok(adminwire.CancelResult{Status: result.Status, CancelledJobs: result.Cancelled})
 }
 

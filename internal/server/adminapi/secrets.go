@@ -211,6 +211,5 @@ func (a *API) listAccess(r *http.Request) (answer, error) {
 			Action: e.Action, Source: e.Source, TargetType: orNull(e.TargetType), TargetID: orNull(e.TargetID), Outcome: e.Outcome,
 			RoutingKey: orNull(e.RoutingKey), RequestID: orNull(e.RequestID), ErrorMessage: orNull(e.Error), Meta: e.Meta}
 	}
-	a.note(r, "access_log.list.read", "access_log", "")
 	return ok(map[string]any{"items": out, "nextCursor": orNull(next)})
 }

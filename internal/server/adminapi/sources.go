@@ -52,7 +52,6 @@ func (a *API) listSources(r *http.Request) (answer, error) {
 	for i, src := range sources {
 		out.Sources[i] = a.view(src)
 	}
-	a.note(r, "sources.list.read", "source", "")
 	return ok(out)
 }
 
@@ -75,7 +74,6 @@ func (a *API) changeSource(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a.note(r, "source.update", "source", src.ID)
 	return ok(adminwire.OneSource{Source: a.view(src)})
 }
 
@@ -89,7 +87,6 @@ func (a *API) deleteSource(r *http.Request) (answer, error) {
 	if err := remove(r.Context(), id); err != nil {
 		return answer{}, err
 	}
-	a.note(r, "source.delete", "source", id)
 	return ok(map[string]bool{"deleted": true, "hard": hard})
 }
 
@@ -101,11 +98,6 @@ func (a *API) setEnabled(r *http.Request, enabled bool) (answer, error) {
 	if err := a.Sources.SetEnabled(r.Context(), id, enabled); err != nil {
 		return answer{}, err
 	}
-	action := "source.disable"
-	if enabled {
-		action = "source.enable"
-	}
-	a.note(r, action, "source", id)
 	return ok(map[string]bool{"enabled": enabled})
 }
 
@@ -126,7 +118,6 @@ func (a *API) trigger(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a.note(r, "run.trigger", "source", id)
 	return answer{http.StatusAccepted, adminwire.Triggered{DeliveryID: delivery, SHA: sha}}, nil
 }
 

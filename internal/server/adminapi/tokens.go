@@ -17,13 +17,17 @@ const kickTime = 10 * time.Second
 // recorded runs a change and the access-log row about it in one transaction, so that neither exists without the other.
 // The row is built after the change, when its target is known.
 func (a *API) recorded(r *http.Request, change func(ctx context.Context, tx *store.Tx) (auth.Entry, error)) error {
-	return a.DB.Write(r.Context(), func(ctx context.Context, tx *store.Tx) error {
+	err := a.DB.Write(r.Context(), func(ctx context.Context, tx *store.Tx) error {
 		e, err := change(ctx, tx)
 		if err != nil {
 			return err
 		}
 		return a.Tokens.Record(ctx, tx, e)
 	})
+	if err == nil {
+		noted(r)
+	}
+	return err
 }
 
 // entry is an access-log row about this request.
@@ -33,9 +37,14 @@ func entry(r *http.Request, action, targetType, targetID string) auth.Entry {
 	return e
 }
 
-// note writes an access-log row, best effort.
+// note writes the access-log row of a call that knows its target better than its route does, best effort.
 func (a *API) note(r *http.Request, action, targetType, targetID string) {
-	a.Tokens.Note(r.Context(), entry(r, action, targetType, targetID))
+	a.noteEntry(r, entry(r, action, targetType, targetID))
+}
+
+func (a *API) noteEntry(r *http.Request, e auth.Entry) {
+	a.Tokens.Note(r.Context(), e)
+	noted(r)
 }
 
 // createToken answers with the text of the token, which is stored nowhere: who loses it makes another.

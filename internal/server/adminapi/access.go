@@ -1,0 +1,108 @@
+package adminapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"kici/internal/server/auth"
+)
+
+// access is what the access log says of a call of a route.
+type access struct {
+	action string // such as run.cancel; how often it is written depends on it
+	target string // type of what it is about
+	param  string // of the path, that names it; "" for what has no id
+}
+
+// accesses gives the access of every route, by its pattern. A route that is not here is noted by its permission, and
+// always: what nobody has judged harmless is not left out.
+var accesses = map[string]access{
+	"POST " + base + "/tokens":                                 {"token.create", "token", ""},
+	"GET " + base + "/tokens":                                  {"token.list.read", "token", ""},
+	"DELETE " + base + "/tokens/{id}":                          {"token.revoke", "token", "id"},
+	"POST /api/v1/agent-tokens":                                {"agent_token.create", "token", ""},
+	"GET /api/v1/agent-tokens":                                 {"agent_token.list.read", "token", ""},
+	"DELETE /api/v1/agent-tokens/{id}":                         {"agent_token.revoke", "token", "id"},
+	"GET " + base + "/secrets/scopes":                          {"secret_scope.list.read", "secret_scope", ""},
+	"GET " + base + "/secrets/keys":                            {"secret.list.read", "secret_scope", ""},
+	"POST " + base + "/secrets/scopes":                         {"secret_scope.create", "secret_scope", ""},
+	"PUT " + base + "/secrets/scopes/rename":                   {"secret_scope.rename", "secret_scope", ""},
+	"DELETE " + base + "/secrets/scopes/{org}/{scope}":         {"secret_scope.delete", "secret_scope", "scope"},
+	"PUT " + base + "/secrets/{org}/{scope}/{key}":             {"secret.set", "secret_scope", "scope"},
+	"DELETE " + base + "/secrets/{org}/{scope}/{key}":          {"secret.delete", "secret_scope", "scope"},
+	"GET " + base + "/audit":                                   {"secret_audit.list.read", "access_log", ""},
+	"GET " + base + "/access-log":                              {"access_log.list.read", "access_log", ""},
+	"POST " + base + "/generic-sources":                        {"source.create", "source", ""},
+	"GET " + base + "/generic-sources":                         {"sources.list.read", "source", ""},
+	"GET " + base + "/generic-sources/{id}":                    {"source.get.read", "source", "id"},
+	"PATCH " + base + "/generic-sources/{id}":                  {"source.update", "source", "id"},
+	"DELETE " + base + "/generic-sources/{id}":                 {"source.delete", "source", "id"},
+	"POST " + base + "/generic-sources/{id}/enable":            {"source.enable", "source", "id"},
+	"POST " + base + "/generic-sources/{id}/disable":           {"source.disable", "source", "id"},
+	"POST " + base + "/generic-sources/{id}/trigger":           {"run.trigger", "source", "id"},
+	"GET " + base + "/runs":                                    {"runs.list.read", "run", ""},
+	"GET " + base + "/runs/{run}":                              {"run.detail.read", "run", "run"},
+	"GET " + base + "/runs/{run}/jobs":                         {"run.detail.read", "run", "run"},
+	"GET " + base + "/runs/{run}/structured":                   {"run.structured.read", "run", "run"},
+	"GET " + base + "/runs/{run}/explain":                      {"run.detail.read", "run", "run"},
+	"POST " + base + "/runs/{run}/cancel":                      {"run.cancel", "run", "run"},
+	"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs": {"step.logs.read", "job", "job"},
+	"GET " + base + "/queue":                                   {"runs.list.read", "queue", ""},
+	"GET " + base + "/queue/{id}":                              {"run.detail.read", "queue", "id"},
+	"GET " + base + "/hosts":                                   {"fleet.read", "fleet", ""},
+	"GET " + base + "/event-log":                               {"event_log.list.read", "event_log", ""},
+	"GET " + base + "/event-log/{delivery}":                    {"event_log.detail.read", "event_log", "delivery"},
+}
+
+type notedKey struct{}
+
+// logged runs a handler and writes the access-log row of the call, unless the handler has written its own.
+func (a *API) logged(rt route) handler {
+	return func(r *http.Request) (answer, error) {
+		noted := false
+		r = r.WithContext(context.WithValue(r.Context(), notedKey{}, &noted))
+		got, err := rt.do(r)
+		if !noted {
+			a.Tokens.Note(r.Context(), a.judged(accessOf(r, rt), err))
+		}
+		return got, err
+	}
+}
+
+// noted says that the call's access-log row is written.
+func noted(r *http.Request) {
+	if n, ok := r.Context().Value(notedKey{}).(*bool); ok {
+		*n = true
+	}
+}
+
+// accessOf is the row about a call that went well.
+func accessOf(r *http.Request, rt route) auth.Entry {
+	what, known := accesses[rt.pattern]
+	if !known {
+		what.action = string(rt.permission)
+	}
+	id := ""
+	if what.param != "" {
+		id = r.PathValue(what.param)
+	}
+	return entry(r, what.action, what.target, id)
+}
+
+// judged puts into a row how the call ended. What failed inside is named to the log alone.
+func (a *API) judged(e auth.Entry, err error) auth.Entry {
+	if err == nil {
+		return e
+	}
+	e.Outcome, e.Error = auth.OutcomeError, "Internal server error"
+	if refused := known(err); refused != nil {
+		e.Error = refused.body.Error
+		if refused.status == http.StatusForbidden {
+			e.Outcome = auth.OutcomeDenied
+		}
+	} else if errors.Is(err, context.Canceled) {
+		e.Error = "the caller went away"
+	}
+	return e
+}
