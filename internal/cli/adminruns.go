@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +17,7 @@ import (
 func (a *admin) runsCommand() *cobra.Command {
 	return group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
 		a.runsListCommand(), a.runsShowCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsExplainCommand(),
-		a.runsStructuredCommand())
+		a.runsEventsCommand(), a.runsContextCommand(), a.runsStructuredCommand())
 }
 
 // latest stands for the newest run, wherever a run is named.
@@ -220,94 +219,4 @@ func (a *admin) runsStructuredCommand() *cobra.Command {
 			return a.printJSON(result)
 		}),
 	}
-}
-
-// runsExplainCommand answers why nothing happens, for the state of this moment.
-func (a *admin) runsExplainCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "explain RUN",
-		Short:   "Say what every job of a run waits for, or why it ended",
-		Example: "  kici admin runs explain latest",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
-		RunE: a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
-			why, err := c.Explain(ctx, id)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(why)
-			}
-			a.printExplanation(why)
-			return nil
-		}),
-	}
-}
-
-func (a *admin) printExplanation(why adminwire.Explanation) {
-	fmt.Fprintf(a.Stdout, "%s (%s): %s", why.RunID, livetree.Clean(why.WorkflowName), why.Status)
-	if why.Reason != nil {
-		fmt.Fprintf(a.Stdout, ": %s", livetree.Clean(why.Reason.Message))
-	}
-	fmt.Fprintln(a.Stdout)
-	names := map[string]string{}
-	for _, j := range why.Jobs {
-		names[j.JobID] = j.JobName
-	}
-	for _, j := range why.Jobs {
-		fmt.Fprintf(a.Stdout, "\n%s: %s\n  %s\n", livetree.Clean(j.JobName), j.Status, livetree.Clean(j.Reason.Message))
-		for _, agent := range j.Agents {
-			fmt.Fprintf(a.Stdout, "  - %s\n", livetree.Clean(candidate(agent, names)))
-		}
-	}
-}
-
-// candidate says how an agent stands to a waiting job. Jobs of the same run are called by their names.
-func candidate(c adminwire.Candidate, names map[string]string) string {
-	if !c.Fits {
-		return c.AgentID + " " + strings.Join(c.Missing, "; ")
-	}
-	if len(c.Running) == 0 {
-		return c.AgentID + " fits and is free"
-	}
-	jobs := make([]string, len(c.Running))
-	for i, id := range c.Running {
-		if jobs[i] = id; names[id] != "" {
-			jobs[i] = names[id]
-		}
-	}
-	return c.AgentID + " fits and runs " + strings.Join(jobs, ", ")
-}
-
-// queueCommand answers the same over all runs.
-func (a *admin) queueCommand() *cobra.Command {
-	var status string
-	var limit int
-	cmd := &cobra.Command{
-		Use:     "queue",
-		Short:   "List the jobs that wait for an agent, each with its reason and the nearest agents",
-		Example: "  kici admin queue\n  kici admin queue --status pending --json",
-		Args:    cobra.NoArgs,
-	}
-	cmd.Flags().StringVar(&status, "status", "", "states, separated by commas (default: all that have not ended)")
-	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1000 at most")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		entries, err := c.Queue(ctx, status, limit)
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(adminwire.QueueList{Entries: entries})
-		}
-		t := table{what: "jobs in the queue", head: []string{"JOB", "WORKFLOW", "STATUS", "SINCE", "RUNS ON", "REASON", "NEAREST", "RUN"}}
-		for _, e := range entries {
-			var near []string
-			for _, n := range e.Nearest {
-				near = append(near, candidate(n, nil))
-			}
-			t.row(e.JobName, e.WorkflowName, string(e.Status), when(e.CreatedAt), strings.Join(e.RunsOn, ","), e.Reason.Message, strings.Join(near, "; "), e.RunID)
-		}
-		t.write(a.Stdout)
-		return nil
-	})
-	return cmd
 }

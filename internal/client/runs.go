@@ -104,19 +104,6 @@ func (c *Client) Logs(ctx context.Context, runID, jobID string, step int, q LogQ
 	return out, c.callWithin(ctx, requestTimeout+q.Wait, "GET", path, v, nil, &out)
 }
 
-// Queue lists the jobs of the queue. status is a comma list, "" all that have not ended.
-func (c *Client) Queue(ctx context.Context, status string, limit int) ([]adminwire.QueueEntry, error) {
-	v := url.Values{}
-	if status != "" {
-		v.Set("status", status)
-	}
-	if limit > 0 {
-		v.Set("limit", strconv.Itoa(limit))
-	}
-	var out struct{ Entries []adminwire.QueueEntry }
-	return out.Entries, c.call(ctx, "GET", "/api/v1/admin/queue", v, nil, &out)
-}
-
 // Hosts lists the agents that ever registered.
 func (c *Client) Hosts(ctx context.Context) ([]adminwire.Host, error) {
 	var out adminwire.HostList

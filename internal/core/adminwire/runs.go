@@ -150,33 +150,6 @@ type RunList struct {
 	Offset int   `json:"offset"`
 }
 
-// Explanation says of one run what everything in it waits for, and why everything in it ended.
-type Explanation struct {
-	RunID        string         `json:"runId"`
-	WorkflowName string         `json:"workflowName"`
-	Status       ci.RunStatus   `json:"status"`
-	Reason       *ci.Reason     `json:"reason"`
-	Jobs         []ExplainedJob `json:"jobs"`
-}
-
-// ExplainedJob is why one job is where it is.
-type ExplainedJob struct {
-	JobID   string       `json:"jobId"`
-	JobName string       `json:"jobName"`
-	Status  ci.JobStatus `json:"status"`
-	Reason  ci.Reason    `json:"reason"`
-	// Agents tells, for a job in the queue, what stands between it and each connected agent, nearest first.
-	Agents []Candidate `json:"agents,omitempty"`
-}
-
-// Candidate is an agent as a waiting job sees it.
-type Candidate struct {
-	AgentID string   `json:"agentId"`
-	Fits    bool     `json:"fits"`
-	Missing []string `json:"missing"` // in words; empty when it fits
-	Running []string `json:"running"` // jobs that fill it, by id
-}
-
 // QueueEntry is a job of the queue. The names are the columns', as the queue's API has always had them.
 type QueueEntry struct {
 	ID           string         `json:"id"`

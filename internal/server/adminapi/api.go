@@ -166,6 +166,12 @@ func (a *API) routes() []route {
 		{"POST " + base + "/runs/{run}/cancel", auth.RunCancel, false, a.cancelRun},
 		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs", auth.RunRead, false, a.readLog},
 
+		{"GET " + base + "/runs/{run}/events", auth.RunRead, false, a.listEvents},
+		{"GET " + base + "/runs/{run}/jobs/{job}/context", auth.RunRead, false, a.showContext},
+
+		{"GET " + base + "/executions", auth.RunRead, false, a.listExecutions},
+		{"GET " + base + "/executions/{run}", auth.RunRead, false, a.showExecution},
+		{"POST " + base + "/queue/clear", auth.RunCancel, true, a.clearQueue},
 		{"GET " + base + "/queue", auth.RunRead, false, a.listQueue},
 		{"GET " + base + "/queue/{id}", auth.RunRead, false, a.showQueued},
 		{"GET " + base + "/hosts", auth.RunRead, true, a.listHosts},

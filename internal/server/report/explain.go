@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 
@@ -11,51 +12,111 @@ import (
 	"kici/internal/server/store"
 )
 
-// Explain says of every job of a run what exactly it waits for, or by what and why it ended.
+// Explain says of every job of a run what exactly it waits for, or by what and why it ended. Why something ended is what
+// was stored when it did.
 func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Explanation, error) {
 	run, _, err := RunOf(ctx, q, runID)
 	if err != nil {
 		return adminwire.Explanation{}, err
 	}
-	jobs, err := Jobs(ctx, q, runID, false)
-	if err != nil {
+	x := explainer{}
+	if x.jobs, err = Jobs(ctx, q, runID, true); err != nil {
 		return adminwire.Explanation{}, err
 	}
-	rows, err := readWaiting(ctx, q, selectQueue+" WHERE q.run_id = $1 ORDER BY q.created_at, q.position, q.id", runID)
-	if err != nil {
+	if x.queued, err = queuedOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
-	view, err := newFleetView(ctx, q)
-	if err != nil {
+	if x.view, err = newFleetView(ctx, q); err != nil {
 		return adminwire.Explanation{}, err
 	}
-	queued := map[string]waiting{}
-	for _, w := range rows {
-		queued[w.entry.ID] = w
+	if x.cancel, err = cancelOf(ctx, q, runID); err != nil {
+		return adminwire.Explanation{}, err
 	}
-	status := map[string]ci.JobStatus{}
-	for _, j := range jobs {
-		status[j.JobName] = j.Status
-	}
-	out := adminwire.Explanation{RunID: runID, WorkflowName: run.WorkflowName, Status: run.Status, Reason: run.Reason, Jobs: []adminwire.ExplainedJob{}}
-	for _, j := range jobs {
-		e := adminwire.ExplainedJob{JobID: j.JobID, JobName: j.JobName, Status: j.Status}
-		w, inQueue := queued[j.JobID]
-		switch {
-		case j.Status.Terminal():
-			e.Reason = ended(j)
-		case j.Status == ci.JobCancelling && j.Reason != nil:
-			e.Reason = *j.Reason
-		case inQueue:
-			e.Reason, e.Agents = view.explain(w)
-		case heldByWave(j):
-			e.Reason = wavePlace(j, jobs)
-		default:
-			e.Reason = openNeeds(j, status)
-		}
-		out.Jobs = append(out.Jobs, e)
+	out := adminwire.Explanation{RunID: runID, WorkflowName: run.WorkflowName, Status: run.Status, Reason: run.Reason,
+		CancelledBy: run.CancelledBy, Jobs: make([]adminwire.ExplainedJob, len(x.jobs))}
+	for i, j := range x.jobs {
+		out.Jobs[i] = x.explain(j)
 	}
 	return out, nil
+}
+
+// queuedOf reads the queue rows of a run, by job.
+func queuedOf(ctx context.Context, q store.Querier, runID string) (map[string]waiting, error) {
+	rows, err := readWaiting(ctx, q, selectQueue+" WHERE q.run_id = $1", runID)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]waiting{}
+	for _, w := range rows {
+		out[w.entry.ID] = w
+	}
+	return out, nil
+}
+
+// cancelWish is the wish that a run ends.
+type cancelWish struct {
+	at     int64 // 0 when nobody asked
+	forced bool
+}
+
+func cancelOf(ctx context.Context, q store.Querier, runID string) (cancelWish, error) {
+	var w cancelWish
+	var at sql.NullInt64
+	err := q.QueryRowContext(ctx, "SELECT cancel_requested_at, cancel_forced FROM execution_runs WHERE run_id = $1", runID).Scan(&at, &w.forced)
+	if err != nil {
+		return w, fmt.Errorf("read cancel of run %s: %w", runID, err)
+	}
+	w.at = at.Int64
+	return w, nil
+}
+
+// explainer is all that the jobs of one run are judged by.
+type explainer struct {
+	jobs   []adminwire.Job
+	queued map[string]waiting
+	view   fleetView
+	cancel cancelWish
+}
+
+func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
+	e := adminwire.ExplainedJob{JobID: j.JobID, JobName: j.JobName, Status: j.Status, Since: j.CreatedAt}
+	w, inQueue := x.queued[j.JobID]
+	open := x.openNeeds(j)
+	switch {
+	case j.Status.Terminal():
+		e.Reason, e.Since, e.Steps = ended(j), j.CompletedAt, unwell(j.Steps)
+	case j.Status == ci.JobCancelling && inQueue:
+		e.Reason, e.Since = x.cancelling(j), adminwire.At(x.cancel.at)
+	case inQueue:
+		e.Reason = x.view.reason(w)
+		e.Since, e.Until = times(w)
+		if w.entry.Status == ci.QueuePending {
+			e.Agents = x.view.nearest(w.selector, adminwire.MaxCandidates)
+		}
+	case len(open) > 0:
+		e.Reason = needs(open)
+	case heldByWave(j):
+		e.Reason = wavePlace(j, x.jobs)
+	case j.Reason != nil:
+		e.Reason = *j.Reason
+	default:
+		e.Reason = ci.NewReason(reasonUnknown, "waits, and no reason is stored", nil)
+	}
+	return e
+}
+
+// times are when a row came to where it stands, and when that ends by itself.
+func times(w waiting) (since, until adminwire.Time) {
+	switch w.entry.Status {
+	case ci.QueuePending:
+		return w.entry.CreatedAt, w.entry.ExpiresAt
+	case ci.QueueRecovering:
+		return adminwire.Time{}, adminwire.At(w.recoverUntil)
+	}
+	if w.started {
+		return adminwire.At(w.startedAt), adminwire.Time{}
+	}
+	return adminwire.At(w.claimed), adminwire.At(w.ackUntil)
 }
 
 // ended is the stored reason of a job's end. Success has none to store.
@@ -63,21 +124,71 @@ func ended(j adminwire.Job) ci.Reason {
 	if j.Reason != nil {
 		return *j.Reason
 	}
-	return ci.NewReason(string(j.Status), "ended as "+string(j.Status), nil)
+	return noReason(string(j.Status))
 }
 
-// openNeeds names the needs that have not ended, with their state.
-func openNeeds(j adminwire.Job, status map[string]ci.JobStatus) ci.Reason {
-	var open []string
-	for _, need := range j.Needs {
-		if s := status[need.UpstreamName]; !s.Terminal() {
-			open = append(open, fmt.Sprintf("%s (%s)", need.UpstreamName, s))
+// unwell are the steps that did not end well. A job that was skipped or cancelled before them has none.
+func unwell(steps []adminwire.Step) []adminwire.ExplainedStep {
+	var out []adminwire.ExplainedStep
+	for _, s := range steps {
+		if s.Status == ci.StepFailed || s.Status == ci.StepCancelled {
+			out = append(out, adminwire.ExplainedStep{StepIndex: s.StepIndex, StepName: s.StepName, Status: s.Status,
+				ExitCode: s.ExitCode, ErrorMessage: s.ErrorMessage})
 		}
 	}
-	if len(open) == 0 && j.Reason != nil {
-		return *j.Reason
+	return out
+}
+
+// cancelling names the agent that has been asked to stop a job and has not said that it did.
+func (x explainer) cancelling(j adminwire.Job) ci.Reason {
+	agent := ""
+	if a := x.queued[j.JobID].entry.AgentID; a != nil {
+		agent = *a
 	}
-	return ci.NewReason(ci.ReasonNeeds, "waits for "+strings.Join(open, ", "), map[string]any{"open": open[:min(len(open), ci.MaxListEntries)]})
+	how := "to stop it"
+	if x.cancel.forced {
+		how = "to kill it"
+	}
+	why := "cancelled"
+	code := ci.ReasonCancelled
+	if j.Reason != nil {
+		code, why = j.Reason.Code, j.Reason.Message
+	}
+	return ci.NewReason(code, fmt.Sprintf("%s; agent %s was asked %s at %s and has not confirmed", why, agent, how, clock(x.cancel.at)),
+		map[string]any{"agent": agent, "askedAt": adminwire.At(x.cancel.at), "forced": x.cancel.forced})
+}
+
+// openNeed is a need that has not been met yet.
+type openNeed struct {
+	Job    string         `json:"job"`
+	Status ci.JobStatus   `json:"status"`
+	RunOn  []ci.JobStatus `json:"runOn"`
+}
+
+// openNeeds are the needs of a job that have not ended.
+func (x explainer) openNeeds(j adminwire.Job) []openNeed {
+	var open []openNeed
+	for _, need := range j.Needs {
+		for _, up := range x.jobs {
+			if up.JobName == need.UpstreamName && !up.Status.Terminal() {
+				open = append(open, openNeed{up.JobName, up.Status, need.RunOn})
+			}
+		}
+	}
+	return open
+}
+
+func needs(open []openNeed) ci.Reason {
+	shown := open[:min(len(open), ci.MaxListEntries)]
+	texts := make([]string, len(shown))
+	for i, n := range shown {
+		texts[i] = fmt.Sprintf("%s (%s)", n.Job, n.Status)
+	}
+	message := "waits for " + strings.Join(texts, ", ")
+	if more := len(open) - len(shown); more > 0 {
+		message += fmt.Sprintf(" and %d more", more)
+	}
+	return ci.NewReason(ci.ReasonNeeds, message, map[string]any{"open": shown})
 }
 
 // heldByWave tells whether a job waits only for its turn in a fan-out that runs a few children at a time.

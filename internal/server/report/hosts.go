@@ -24,7 +24,10 @@ func Hosts(ctx context.Context, q store.Querier) ([]adminwire.Host, error) {
 		h := adminwire.Host{
 			AgentID: a.ID, LifecycleClass: a.Lifecycle, Status: hostUnreachable, LastSeen: adminwire.At(a.LastSeenAt), Hostname: a.Hostname,
 			Platform: a.Platform, Arch: a.Arch, Version: a.Version, MaxConcurrency: a.MaxConcurrency, Labels: a.Labels,
-			MandatoryLabels: a.MandatoryLabels, Properties: a.Properties, Running: append([]string{}, view.running[a.ID]...),
+			MandatoryLabels: a.MandatoryLabels, Properties: a.Properties, Running: []string{},
+		}
+		for _, o := range view.busy[a.ID] {
+			h.Running = append(h.Running, o.JobID)
 		}
 		if a.Connected() {
 			h.Status, h.ConnectedInstanceID = hostReady, &a.NodeID

@@ -1,18 +1,15 @@
 package report
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
-	"kici/internal/server/fleet"
 	"kici/internal/server/store"
 )
 
@@ -64,21 +61,28 @@ func Queue(ctx context.Context, q store.Querier, f QueueFilter) ([]adminwire.Que
 	}
 	entries := make([]adminwire.QueueEntry, len(waiting))
 	for i, w := range waiting {
-		w.entry.Reason, w.entry.Nearest = view.explain(w)
-		w.entry.Nearest = w.entry.Nearest[:min(len(w.entry.Nearest), maxNearest)]
 		entries[i] = w.entry
+		entries[i].Reason = view.reason(w)
+		if w.entry.Status == ci.QueuePending {
+			entries[i].Nearest = view.nearest(w.selector, maxNearest)
+		}
 	}
 	return entries, nil
 }
 
-// waiting is a queue row with what its explanation needs.
+// waiting is a queue row with what its explanation needs. Times are epoch milliseconds, 0 for none.
 type waiting struct {
-	entry            adminwire.QueueEntry
-	selector         label.Selector
-	ackDeadline      int64
-	recoveryDeadline int64
-	reason           *ci.Reason // stored with the job
-	ahead            int        // rows of the same selector before it
+	entry        adminwire.QueueEntry
+	selector     label.Selector
+	claimed      int64
+	ackUntil     int64
+	recoverUntil int64
+	started      bool
+	startedAt    int64
+	lastSign     int64      // of life, from the agent
+	provisioning string     // why no agent could be started for it
+	reason       *ci.Reason // stored with the job
+	ahead        int        // rows of the same selector before it
 }
 
 func readWaiting(ctx context.Context, q store.Querier, query string, args ...any) ([]waiting, error) {
@@ -101,22 +105,19 @@ func readWaiting(ctx context.Context, q store.Querier, query string, args ...any
 func scanWaiting(s interface{ Scan(...any) error }) (waiting, error) {
 	var w waiting
 	var created int64
-	var expires, ack, recovery *int64
+	var expires, claimed, ack, recovery, started, sign sql.NullInt64
 	var selector, labels string
-	var reason sql.NullString
+	var reason, provisioning sql.NullString
 	e := &w.entry
 	err := s.Scan(&e.ID, &e.RunID, &e.WorkflowName, &e.JobName, &e.Status, &e.RoutingKey, &e.Provider, &created, &expires,
-		&e.DeliveryID, &e.AgentID, &e.Attempts, &labels, &selector, &ack, &recovery, &reason, &w.ahead)
+		&e.DeliveryID, &e.AgentID, &e.Attempts, &labels, &selector, &claimed, &ack, &recovery, &w.started, &provisioning,
+		&started, &sign, &reason, &w.ahead)
 	if err != nil {
 		return w, err
 	}
-	e.CreatedAt, e.ExpiresAt = adminwire.At(created), at(expires)
-	if ack != nil {
-		w.ackDeadline = *ack
-	}
-	if recovery != nil {
-		w.recoveryDeadline = *recovery
-	}
+	e.CreatedAt, e.ExpiresAt = adminwire.At(created), adminwire.At(expires.Int64)
+	w.claimed, w.ackUntil, w.recoverUntil, w.startedAt, w.lastSign = claimed.Int64, ack.Int64, recovery.Int64, started.Int64, sign.Int64
+	w.provisioning = provisioning.String
 	if w.selector, err = label.ParseSelector(selector); err != nil {
 		return w, err
 	}
@@ -126,138 +127,13 @@ func scanWaiting(s interface{ Scan(...any) error }) (waiting, error) {
 	return w, json.Unmarshal([]byte(labels), &e.RunsOn)
 }
 
-// fleetView is the connected agents and what fills them.
-type fleetView struct {
-	known   []fleet.Agent
-	agents  []fleet.Agent                    // the connected ones
-	running map[string][]string              // agent → jobs it holds
-	slots   map[string]int                   // agent → jobs it may hold
-	judged  map[string][]adminwire.Candidate // by canonical selector, since many jobs ask for the same
-}
-
-func newFleetView(ctx context.Context, q store.Querier) (fleetView, error) {
-	agents, err := fleet.List(ctx, q)
-	if err != nil {
-		return fleetView{}, err
-	}
-	v := fleetView{known: agents, running: map[string][]string{}, slots: map[string]int{}, judged: map[string][]adminwire.Candidate{}}
-	for _, a := range agents {
-		v.slots[a.ID] = max(a.MaxConcurrency, 1)
-		if a.Connected() {
-			v.agents = append(v.agents, a)
-		}
-	}
-	rows, err := q.QueryContext(ctx, selectHeld)
-	if err != nil {
-		return v, fmt.Errorf("list running jobs: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var agent, job string
-		if err := rows.Scan(&agent, &job); err != nil {
-			return v, err
-		}
-		v.running[agent] = append(v.running[agent], job)
-	}
-	return v, rows.Err()
-}
-
-// explain says why a queue row stands where it does.
-func (v fleetView) explain(w waiting) (ci.Reason, []adminwire.Candidate) {
-	agent := ""
-	if w.entry.AgentID != nil {
-		agent = *w.entry.AgentID
-	}
-	switch w.entry.Status {
-	case ci.QueuePending:
-		return v.pending(w)
-	case ci.QueueRecovering:
-		return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s lost its connection; waiting for it until %s", agent, clock(w.recoveryDeadline)),
-			map[string]any{"agent": agent, "until": adminwire.At(w.recoveryDeadline)}), nil
-	case ci.QueueDispatched:
-		if w.ackDeadline != 0 {
-			return ci.NewReason(ci.ReasonAwaitingAck, fmt.Sprintf("sent to agent %s, which has until %s to answer", agent, clock(w.ackDeadline)),
-				map[string]any{"agent": agent, "until": adminwire.At(w.ackDeadline)}), nil
-		}
-		return ci.NewReason("running", "with agent "+agent, map[string]any{"agent": agent}), nil
-	}
-	if w.reason != nil {
-		return *w.reason, nil
-	}
-	return ci.NewReason(string(w.entry.Status), "ended as "+string(w.entry.Status), nil), nil
-}
-
-func clock(millis int64) string { return adminwire.At(millis).Format("15:04:05Z") }
-
-func (v fleetView) pending(w waiting) (ci.Reason, []adminwire.Candidate) {
-	candidates := v.candidates(w.selector)
-	fitting, busy := 0, 0
-	for _, c := range candidates {
-		if c.Fits {
-			fitting++
-			if len(c.Running) >= v.slots[c.AgentID] {
-				busy++
-			}
-		}
-	}
-	line := map[string]any{"ahead": w.ahead, "fitting": fitting, "attempts": w.entry.Attempts}
-	again := ""
-	if w.entry.Attempts > 0 {
-		again = fmt.Sprintf(" (attempt %d of %d)", w.entry.Attempts+1, ci.MaxDispatchAttempts)
-	}
-	switch {
-	case len(v.agents) == 0:
-		return ci.NewReason(ci.ReasonNoAgent, "no agent is connected"+again, line), candidates
-	case fitting == 0:
-		return ci.NewReason(ci.ReasonNoAgent, fmt.Sprintf("no connected agent fits; the nearest, %s, %s%s", candidates[0].AgentID,
-			strings.Join(candidates[0].Missing, "; "), again), line), candidates
-	case busy == fitting:
-		return ci.NewReason(ci.ReasonQueued, fmt.Sprintf("%s; %s in line before it%s", allBusy(candidates, fitting), plural(w.ahead, "job"), again), line), candidates
-	}
-	return ci.NewReason(ci.ReasonQueued, "an agent that fits is free; it is offered now"+again, line), candidates
-}
-
-// allBusy names the agent when only one fits, since its job is then what is waited for.
-func allBusy(candidates []adminwire.Candidate, fitting int) string {
-	if fitting == 1 {
-		return fmt.Sprintf("the only agent that fits, %s, is busy with %s", candidates[0].AgentID, strings.Join(candidates[0].Running, ", "))
-	}
-	return fmt.Sprintf("all %d agents that fit are busy", fitting)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// candidates judges every connected agent, nearest first.
-func (v fleetView) candidates(s label.Selector) []adminwire.Candidate {
-	key := s.Canonical()
-	if known, ok := v.judged[key]; ok {
-		return known
-	}
-	out := make([]adminwire.Candidate, 0, len(v.agents))
-	for _, a := range v.agents {
-		missing := s.Explain(label.Agent{ID: a.ID, Labels: a.Labels, Mandatory: a.MandatoryLabels})
-		running := v.running[a.ID]
-		out = append(out, adminwire.Candidate{AgentID: a.ID, Fits: len(missing) == 0, Missing: append([]string{}, missing...), Running: append([]string{}, running...)})
-	}
-	slices.SortStableFunc(out, func(a, b adminwire.Candidate) int {
-		return cmp.Or(cmp.Compare(len(a.Missing), len(b.Missing)), cmp.Compare(a.AgentID, b.AgentID))
-	})
-	v.judged[key] = out
-	return out
-}
-
 const (
+	// Rows of the same selector before a row are what stands in line before it.
 	selectQueue = `SELECT q.id, q.run_id, r.workflow_name, j.job_name, q.status, r.routing_key, r.provider, q.created_at, q.expires_at,
-r.delivery_id, q.agent_id, q.attempts, j.runs_on_labels, s.canonical, q.ack_deadline, q.recovery_deadline, j.reason,
+r.delivery_id, q.agent_id, q.attempts, j.runs_on_labels, s.canonical, q.claimed_at, q.ack_deadline, q.recovery_deadline, q.started,
+q.last_provisioning_error, j.started_at, j.last_heartbeat_at, j.reason,
 (SELECT count(*) FROM dispatch_queue p WHERE p.status = 'pending' AND p.selector_id = q.selector_id
     AND (p.created_at, p.position, p.id) < (q.created_at, q.position, q.id))
 FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id JOIN execution_runs r ON r.run_id = q.run_id
 JOIN selectors s ON s.id = q.selector_id`
-
-	selectHeld = `SELECT agent_id, id FROM dispatch_queue WHERE status IN ('dispatched', 'recovering') ORDER BY claimed_at, id`
 )

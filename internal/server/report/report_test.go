@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -56,50 +55,6 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// sentences gives every job's reason as people read it.
-func sentences(t *testing.T, db *store.DB) map[string]string {
-	t.Helper()
-	x, err := report.Explain(t.Context(), db.Read(), "r")
-	must(t, err)
-	out := map[string]string{}
-	for _, j := range x.Jobs {
-		out[j.JobName] = j.Reason.Code + ": " + j.Reason.Message
-	}
-	return out
-}
-
-func TestExplainSaysWhatEveryJobWaitsFor(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		e := seed(t, db)
-		want := map[string]string{
-			"build": "awaiting_ack: sent to agent a-1, which has until 00:00:10Z to answer",
-			"test":  "needs: waits for build (pending)",
-			"other": "queued: the only agent that fits, a-1, is busy with id-build; 0 jobs in line before it",
-			"gpu":   "no_agent: no connected agent fits; the nearest, a-1, lacks label gpu",
-		}
-		for name, sentence := range want {
-			if got := sentences(t, db)[name]; got != sentence {
-				t.Errorf("%s: %q, want %q", name, got, sentence)
-			}
-		}
-		_, err := e.Acked(t.Context(), "a-1", "r", "id-build")
-		must(t, err)
-		must(t, e.JobReported(t.Context(), "a-1", wire.JobStatus{JobID: "id-build", State: ci.JobRunning}))
-		if got := sentences(t, db)["build"]; got != "running: with agent a-1" {
-			t.Errorf("running job: %q", got)
-		}
-		must(t, e.Lost(t.Context(), "a-1", "c"))
-		if got := sentences(t, db)["build"]; !strings.HasPrefix(got, "recovering: agent a-1 lost its connection; waiting for it until 00:02:00Z") {
-			t.Errorf("recovering job: %q", got)
-		}
-		must(t, e.JobReported(t.Context(), "a-1", wire.JobStatus{JobID: "id-build", State: ci.JobFailed, Data: json.RawMessage(`{"error":"boom"}`)}))
-		got := sentences(t, db)
-		if got["build"] != "job_failed: boom" || got["test"] != "upstream_unmet: upstream_unmet: build (failed)" {
-			t.Errorf("ended jobs: %q, %q", got["build"], got["test"])
-		}
-	})
 }
 
 func TestQueueNamesTheNearestAgents(t *testing.T) {

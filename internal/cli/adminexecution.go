@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/client"
+)
+
+// executionCommand shows runs by the names of their columns, for scripts that were written for those.
+func (a *admin) executionCommand() *cobra.Command {
+	return group("execution", "Runs by the names of their columns, as older scripts read them; prefer runs", []string{"executions"},
+		a.executionListCommand(), a.executionShowCommand())
+}
+
+func (a *admin) executionListCommand() *cobra.Command {
+	var q client.ExecutionQuery
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List runs, newest first",
+		Example: "  kici admin execution list --status failed --json",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&q.RoutingKey, "routing-key", "", "routing key of the source")
+	cmd.Flags().StringVar(&q.Status, "status", "", "states, separated by commas")
+	cmd.Flags().StringVar(&q.Workflow, "workflow-name", "", "name of the workflow")
+	cmd.Flags().IntVar(&q.Limit, "limit", 50, "how many, 200 at most")
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		list, err := c.Executions(ctx, q)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(list)
+		}
+		t := table{what: "executions", head: []string{"RUN", "WORKFLOW", "STATUS", "ROUTING KEY", "REPOSITORY", "REF", "COMMIT", "CREATED"}}
+		for _, e := range list.Runs {
+			t.row(e.RunID, e.WorkflowName, string(e.Status), e.RoutingKey, e.RepoIdentifier, e.Ref, short(e.SHA), when(e.CreatedAt))
+		}
+		t.write(a.Stdout)
+		return nil
+	})
+	return cmd
+}
+
+func (a *admin) executionShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show RUN",
+		Short:   "Show a run with its jobs",
+		Example: "  kici admin execution show latest --json",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
+			e, err := c.Execution(ctx, id)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(e)
+			}
+			pairs(a.Stdout, [2]string{"run", e.Run.RunID}, [2]string{"workflow", e.Run.WorkflowName}, [2]string{"status", string(e.Run.Status)},
+				[2]string{"routing key", e.Run.RoutingKey}, [2]string{"reason", text(e.Run.FailureReason)})
+			t := table{what: "jobs", head: []string{"JOB", "NAME", "STATUS", "AGENT", "STARTED", "COMPLETED", "ERROR"}}
+			for _, j := range e.Jobs {
+				t.row(j.JobID, j.JobName, string(j.Status), text(j.AgentID), when(j.StartedAt), when(j.CompletedAt), text(j.ErrorMessage))
+			}
+			t.write(a.Stdout)
+			return nil
+		}),
+	}
+}

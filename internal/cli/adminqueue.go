@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/cli/livetree"
+	"kici/internal/client"
+	"kici/internal/core/adminwire"
+)
+
+// queueCommand lists when no verb is named, which is what it is asked for nearly always.
+func (a *admin) queueCommand() *cobra.Command {
+	cmd := a.queueListCommand()
+	cmd.Use, cmd.Short = "queue", "The jobs that wait for an agent: list, show, clear"
+	cmd.Example = "  kici admin queue\n  kici admin queue show JOB\n  kici admin queue clear --confirm"
+	cmd.AddCommand(a.queueListCommand(), a.queueShowCommand(), a.queueClearCommand())
+	return cmd
+}
+
+// queueListCommand answers over all runs what explain answers over one.
+func (a *admin) queueListCommand() *cobra.Command {
+	var status string
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the jobs that wait for an agent, each with its reason and the nearest agents",
+		Example: "  kici admin queue list\n  kici admin queue list --status pending --json",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&status, "status", "", "states, separated by commas (default: all that have not ended)")
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1000 at most")
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		entries, err := c.Queue(ctx, status, limit)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(adminwire.QueueList{Entries: entries})
+		}
+		t := table{what: "jobs in the queue", head: []string{"JOB", "WORKFLOW", "STATUS", "SINCE", "RUNS ON", "REASON", "NEAREST", "RUN"}}
+		for _, e := range entries {
+			var near []string
+			for _, n := range e.Nearest {
+				near = append(near, candidate(n))
+			}
+			t.row(e.JobName, e.WorkflowName, string(e.Status), when(e.CreatedAt), strings.Join(e.RunsOn, ","), e.Reason.Message, strings.Join(near, "; "), e.RunID)
+		}
+		t.write(a.Stdout)
+		return nil
+	})
+	return cmd
+}
+
+func (a *admin) queueShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show JOB",
+		Short:   "Show one job of the queue, by the id of the job",
+		Example: "  kici admin queue show 4a7c1d9e-6f0b-4c52-9f38-1b2e3d4c5a6b",
+		Args:    cobra.ExactArgs(1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			e, err := c.Queued(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(e)
+			}
+			pairs(a.Stdout, [2]string{"job", e.JobName}, [2]string{"id", e.ID}, [2]string{"run", e.RunID}, [2]string{"workflow", e.WorkflowName},
+				[2]string{"status", string(e.Status)}, [2]string{"since", when(e.CreatedAt)}, [2]string{"until", when(e.ExpiresAt)},
+				[2]string{"runs on", strings.Join(e.RunsOn, ",")}, [2]string{"agent", text(e.AgentID)}, [2]string{"reason", e.Reason.Message})
+			for _, n := range e.Nearest {
+				fmt.Fprintf(a.Stdout, "  - %s\n", livetree.Clean(candidate(n)))
+			}
+			return nil
+		}),
+	}
+}
+
+// queueClearCommand asks for the word: what it ends cannot be taken back.
+func (a *admin) queueClearCommand() *cobra.Command {
+	var confirm, yes bool
+	cmd := &cobra.Command{
+		Use:   "clear",
+		Short: "End every run of which a job waits in the queue",
+		Long: "Cancels every run of which a job waits in the queue, with its jobs that run already. It needs --confirm, and then asks for\n" +
+			"the word clear; --yes answers for those who cannot be asked.",
+		Example: "  kici admin queue clear --confirm\n  kici admin queue clear --confirm --yes --json",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&confirm, "confirm", false, "required: say that this is meant")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for the word")
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		if !confirm {
+			return usage("--confirm is required: every run of which a job waits would be cancelled")
+		}
+		if err := a.typed(yes, "clear", "Every run of which a job waits in the queue will be cancelled."); err != nil {
+			return err
+		}
+		done, err := c.ClearQueue(ctx)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(done)
+		}
+		fmt.Fprintf(a.Stdout, "Queue cleared: %s cancelled, %s.\n", plural(done.Runs, "run"), plural(done.Jobs, "job"))
+		return nil
+	})
+	return cmd
+}
+
+// typed asks for a word before something large is lost. Without a terminal there is nobody to ask: the answer is no.
+func (a *admin) typed(yes bool, word, warning string) error {
+	if yes {
+		return nil
+	}
+	if _, asked := terminal(a.Stdin); asked {
+		fmt.Fprintf(a.Stderr, "%s Type %s to go on: ", warning, word)
+		answer, _ := bufio.NewReader(a.Stdin).ReadString('\n') // an end without an answer is a no
+		if strings.TrimSpace(answer) == word {
+			return nil
+		}
+		fmt.Fprintln(a.Stderr, "Aborted.")
+	} else {
+		fmt.Fprintln(a.Stderr, "Aborted.\nUse --yes where nobody can be asked.")
+	}
+	return &exitError{code: exitFailure}
+}

@@ -1,0 +1,79 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+
+	"kici/internal/core/adminwire"
+)
+
+const queuePath = "/api/v1/admin/queue"
+
+// Queue lists the jobs of the queue. status is a comma list, "" all that have not ended.
+func (c *Client) Queue(ctx context.Context, status string, limit int) ([]adminwire.QueueEntry, error) {
+	v := url.Values{}
+	if status != "" {
+		v.Set("status", status)
+	}
+	if limit > 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+	var out struct{ Entries []adminwire.QueueEntry }
+	return out.Entries, c.call(ctx, "GET", queuePath, v, nil, &out)
+}
+
+// Queued reads one job of the queue by its id.
+func (c *Client) Queued(ctx context.Context, id string) (adminwire.QueueEntry, error) {
+	var out adminwire.QueueEntry
+	return out, c.call(ctx, "GET", at(queuePath+"/", id), nil, nil, &out)
+}
+
+// ClearQueue ends every run of which a job waits in the queue.
+func (c *Client) ClearQueue(ctx context.Context) (adminwire.Cleared, error) {
+	var out adminwire.Cleared
+	return out, c.call(ctx, "POST", queuePath+"/clear", nil, nil, &out)
+}
+
+const executionsPath = "/api/v1/admin/executions"
+
+// ExecutionQuery narrows the list of executions. Zero fields do not.
+type ExecutionQuery struct {
+	RoutingKey string
+	Status     string // comma list
+	Workflow   string
+	Limit      int
+}
+
+// Executions lists runs by the names of their columns, newest first.
+func (c *Client) Executions(ctx context.Context, q ExecutionQuery) (adminwire.ExecutionList, error) {
+	v := url.Values{}
+	for name, value := range map[string]string{"routingKey": q.RoutingKey, "status": q.Status, "workflowName": q.Workflow} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var out adminwire.ExecutionList
+	return out, c.call(ctx, "GET", executionsPath, v, nil, &out)
+}
+
+// Execution reads one run with its jobs by the names of their columns.
+func (c *Client) Execution(ctx context.Context, id string) (adminwire.OneExecution, error) {
+	var out adminwire.OneExecution
+	return out, c.call(ctx, "GET", at(executionsPath+"/", id), nil, nil, &out)
+}
+
+// Timeline reads what is kept of the events of a run, in order of time.
+func (c *Client) Timeline(ctx context.Context, runID string) (adminwire.Timeline, error) {
+	var out adminwire.Timeline
+	return out, c.call(ctx, "GET", at(runsPath+"/", runID, "/events"), nil, nil, &out)
+}
+
+// Surroundings reads where a job ran, as its agent described it.
+func (c *Client) Surroundings(ctx context.Context, runID, jobID string) (adminwire.Surroundings, error) {
+	var out adminwire.Surroundings
+	return out, c.call(ctx, "GET", at(runsPath+"/", runID, "/jobs/", jobID, "/context"), nil, nil, &out)
+}

@@ -1,0 +1,228 @@
+package report_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/label"
+	"kici/internal/core/wire"
+	"kici/internal/decide/plan"
+	"kici/internal/kit/service"
+	"kici/internal/server/engine"
+	"kici/internal/server/fleet"
+	"kici/internal/server/queue"
+	"kici/internal/server/report"
+	"kici/internal/server/store"
+	"kici/internal/server/store/storetest"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+// floor is a place where runs wait: an engine whose clock the test sets, over a database.
+type floor struct {
+	*engine.Engine
+	t      *testing.T
+	db     *store.DB
+	millis int64
+}
+
+func newFloor(t *testing.T, db *store.DB) *floor {
+	f := &floor{t: t, db: db, millis: now}
+	settings := engine.DefaultSettings()
+	settings.NodeID = "n"
+	f.Engine = engine.New(engine.Deps{DB: db, Clock: func() time.Time { return time.UnixMilli(f.millis) }, Log: slog.New(slog.DiscardHandler),
+		Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke()})
+	return f
+}
+
+// register plans a run of one workflow.
+func (f *floor) register(run string, p plan.Plan) {
+	f.t.Helper()
+	p.Workflow = "ci"
+	must(f.t, f.Register(f.t.Context(), engine.Registration{RunID: run, OrgID: "default", RoutingKey: "generic:default:s", Provider: "local",
+		Repo: "local/app", Ref: "main", SHA: "abc", TriggerEvent: "push", Plan: p}))
+}
+
+func job(name string, s label.Selector) plan.Job {
+	return plan.Job{ID: "id-" + name, Name: name, BaseName: name, Selector: s, Config: json.RawMessage(`{}`)}
+}
+
+func on(labels ...string) label.Selector { return label.Selector{Labels: labels} }
+
+// agent connects an agent with one place.
+func (f *floor) agent(id string, labels, mandatory []string) {
+	f.t.Helper()
+	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		return fleet.Seen(ctx, tx, fleet.Agent{ID: id, Labels: labels, MandatoryLabels: mandatory, Lifecycle: fleet.Static, MaxConcurrency: 1,
+			NodeID: "n", ConnectionID: "c", LastSeenAt: f.millis})
+	}))
+}
+
+// claim gives a job to an agent, without its answer.
+func (f *floor) claim(job, agent string, attempt int) {
+	f.t.Helper()
+	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := queue.Claim(ctx, tx, job, agent, "n", attempt, f.millis, f.millis+10_000)
+		return err
+	}))
+}
+
+func (f *floor) starts(job, agent string) {
+	f.t.Helper()
+	f.claim(job, agent, 1)
+	_, err := f.Acked(f.t.Context(), agent, "r", job)
+	must(f.t, err)
+	f.reports(job, agent, ci.JobRunning, "")
+}
+
+func (f *floor) reports(job, agent string, status ci.JobStatus, data string) {
+	f.t.Helper()
+	must(f.t, f.JobReported(f.t.Context(), agent, wire.JobStatus{JobID: job, State: status, Data: json.RawMessage(data)}))
+}
+
+// situations are the states of a run r that the golden files explain.
+var situations = []struct {
+	name  string
+	setup func(f *floor)
+}{
+	{"waiting", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux")), job("test", on("linux")), job("other", on("linux")), job("later", on("linux")),
+			job("gpu", on("linux", "gpu", "cuda"))},
+			Edges: []plan.Edge{{Job: "test", Upstream: "build", RunOn: []ci.JobStatus{ci.JobSuccess}}, {Job: "test", Upstream: "gpu", RunOn: []ci.JobStatus{ci.JobSuccess, ci.JobFailed}}}})
+		f.claim("id-build", "a-1", 1)
+	}},
+	{"no agent at all", func(f *floor) { f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}}) }},
+	{"every agent lacks something else", func(f *floor) {
+		f.agent("a-mac", []string{"mac", "fast"}, nil)
+		f.agent("b-reserved", []string{"linux", "fast", "gpu"}, []string{"gpu"})
+		f.agent("c-old", []string{"linux", "old"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{
+			job("build", label.Selector{Labels: []string{"linux"}, Exclude: []string{"old"}, Patterns: []label.Matcher{{Kind: label.Regex, Source: "^fa"}}}),
+			job("pinned", label.Selector{Pin: "d-host"}), job("pinned well", label.Selector{Pin: "c-old", Patterns: []label.Matcher{{Kind: label.Regex, Source: "^fa"}}})}})
+	}},
+	{"all busy", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.agent("a-2", []string{"linux"}, nil)
+		f.register("q", plan.Plan{Jobs: []plan.Job{job("one", on("linux")), job("two", on("linux"))}})
+		f.millis += 1000
+		f.starts("id-two", "a-2")
+		f.millis += 1000
+		f.starts("id-one", "a-1")
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("third", on("linux")), job("fourth", on("linux"))}})
+	}},
+	{"away", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.agent("gpu-1", []string{"linux", "gpu"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("gpu", on("gpu"))}})
+		f.millis += 5000
+		must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			_, err := fleet.Gone(ctx, tx, "gpu-1", "c", f.millis)
+			return err
+		}))
+	}},
+	{"requeued", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+		f.claim("id-build", "a-1", 1)
+		must(f.t, f.Rejected(f.t.Context(), "a-1", "id-build", "busy"))
+	}},
+	{"running, taken and recovering", func(f *floor) {
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("running", on("x")), job("taken", on("x")), job("lost", on("x"))}})
+		for _, name := range []string{"a-1", "a-2", "a-3"} {
+			f.agent(name, []string{"x"}, nil)
+		}
+		f.starts("id-running", "a-1")
+		f.claim("id-taken", "a-2", 1)
+		_, err := f.Acked(f.t.Context(), "a-2", "r", "id-taken")
+		must(f.t, err)
+		f.starts("id-lost", "a-3")
+		f.millis += 30_000
+		must(f.t, f.JobBeat(f.t.Context(), "a-1", wire.JobHeartbeat{JobID: "id-running"}))
+		must(f.t, f.Lost(f.t.Context(), "a-3", "c"))
+	}},
+	{"ended", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("good", on("linux")), job("bad", on("linux")), job("after", on("linux"))},
+			Edges: []plan.Edge{{Job: "after", Upstream: "bad", RunOn: []ci.JobStatus{ci.JobSuccess}}}})
+		f.starts("id-good", "a-1")
+		f.reports("id-good", "a-1", ci.JobSuccess, "")
+		f.starts("id-bad", "a-1")
+		must(f.t, f.StepReported(f.t.Context(), "a-1", wire.StepStatus{JobID: "id-bad", StepIndex: 0, StepName: "compile", State: ci.StepFailed, Timestamp: f.millis,
+			Data: json.RawMessage(`{"durationMs":5,"error":{"message":"exit 3","exitCode":3}}`)}))
+		must(f.t, f.StepReported(f.t.Context(), "a-1", wire.StepStatus{JobID: "id-bad", StepIndex: 1, StepName: "upload", State: ci.StepRunning, Timestamp: f.millis}))
+		f.millis += 2000
+		f.reports("id-bad", "a-1", ci.JobFailed, `{"error":"boom"}`)
+	}},
+	{"cancelling", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("running", on("linux")), job("waiting", on("linux"))}})
+		f.starts("id-running", "a-1")
+		f.millis += 3000
+		_, err := f.Cancel(f.t.Context(), "r", "api_key:t-1", "no longer wanted", false)
+		must(f.t, err)
+	}},
+	{"expired", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("nobody", on("gpu")), job("late", on("linux"))}})
+		f.register("q", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
+		f.starts("id-one", "a-1")
+		f.millis += 2 * 3_600_000
+		must(f.t, f.JobBeat(f.t.Context(), "a-1", wire.JobHeartbeat{JobID: "id-one"}))
+		must(f.t, f.SweepOnce(f.t.Context()))
+	}},
+	{"wave", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		var jobs []plan.Job
+		for _, v := range []string{"a", "b", "c"} {
+			j := job("test ("+v+")", on("linux"))
+			j.BaseName, j.VariantKind, j.VariantLabel = "test", plan.VariantMatrix, v
+			j.WaveGated, j.MaxParallel = v != "a", 1
+			jobs = append(jobs, j)
+		}
+		f.register("r", plan.Plan{Jobs: jobs})
+	}},
+}
+
+// The golden files are the API's answers, the same on both engines.
+func TestExplainIsExact(t *testing.T) {
+	for _, s := range situations {
+		t.Run(s.name, func(t *testing.T) {
+			storetest.Each(t, func(t *testing.T, db *store.DB) {
+				f := newFloor(t, db)
+				s.setup(f)
+				x, err := report.Explain(t.Context(), db.Read(), "r")
+				must(t, err)
+				golden(t, s.name, x)
+			})
+		})
+	}
+}
+
+func golden(t *testing.T, name string, value any) {
+	t.Helper()
+	var got bytes.Buffer
+	e := json.NewEncoder(&got)
+	e.SetIndent("", "  ")
+	must(t, e.Encode(value))
+	path := filepath.Join("testdata", "explain", name+".json")
+	if *update {
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, got.Bytes(), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	must(t, err)
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}

@@ -1,0 +1,153 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
+	"kici/internal/core/label"
+)
+
+// The codes of what only this room tells: where a job is that neither waits nor has ended.
+const (
+	reasonRunning  = "running"
+	reasonStarting = "starting"
+	reasonUnknown  = "unknown"
+)
+
+// reason says why a queue row stands where it does.
+func (v fleetView) reason(w waiting) ci.Reason {
+	agent := ""
+	if w.entry.AgentID != nil {
+		agent = *w.entry.AgentID
+	}
+	switch {
+	case w.entry.Status == ci.QueuePending:
+		return v.pending(w)
+	case w.entry.Status == ci.QueueRecovering:
+		return recovering(agent, w)
+	case w.entry.Status == ci.QueueDispatched:
+		return dispatched(agent, w)
+	case w.reason != nil:
+		return *w.reason
+	}
+	return noReason(string(w.entry.Status))
+}
+
+// noReason is for what has ended and of which nobody wrote why. A guess would be worse than none.
+func noReason(status string) ci.Reason {
+	return ci.NewReason(status, "ended as "+status, nil)
+}
+
+func recovering(agent string, w waiting) ci.Reason {
+	return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s lost its connection; waiting for it until %s", agent, clock(w.recoverUntil)),
+		map[string]any{"agent": agent, "until": adminwire.At(w.recoverUntil), "started": w.started})
+}
+
+func dispatched(agent string, w waiting) ci.Reason {
+	switch {
+	case w.ackUntil != 0:
+		return ci.NewReason(ci.ReasonAwaitingAck, fmt.Sprintf("sent to agent %s, which has until %s to answer", agent, clock(w.ackUntil)),
+			map[string]any{"agent": agent, "until": adminwire.At(w.ackUntil)})
+	case !w.started:
+		return ci.NewReason(reasonStarting, fmt.Sprintf("agent %s has taken it and has not started it yet", agent),
+			map[string]any{"agent": agent, "since": adminwire.At(w.claimed)})
+	}
+	return ci.NewReason(reasonRunning, fmt.Sprintf("with agent %s since %s", agent, clock(w.startedAt)),
+		map[string]any{"agent": agent, "since": adminwire.At(w.startedAt), "lastSign": adminwire.At(w.lastSign)})
+}
+
+func clock(millis int64) string { return adminwire.At(millis).Format("15:04:05Z") }
+
+// pending says what a job waits for that no agent has.
+func (v fleetView) pending(w waiting) ci.Reason {
+	candidates := v.candidates(w.selector)
+	line := map[string]any{"ahead": w.ahead, "attempts": w.entry.Attempts, "connected": v.connected}
+	var fitting, free []adminwire.Candidate
+	for _, c := range candidates {
+		if !c.Fits || !c.AwaySince.IsZero() {
+			continue
+		}
+		fitting = append(fitting, c)
+		if !c.Full() {
+			free = append(free, c)
+		}
+	}
+	line["fitting"], line["busy"] = len(fitting), len(fitting)-len(free)
+	nobody := v.nobodyHas(w.selector)
+	if len(nobody) > 0 {
+		line["labelsNobodyHas"] = nobody
+	}
+	code, message := ci.ReasonNoAgent, ""
+	switch {
+	case len(fitting) == 0:
+		message = v.nobodyFits(w.selector, nobody, candidates)
+		if w.provisioning != "" {
+			message += "; starting one failed: " + w.provisioning
+			line["provisioningError"] = w.provisioning
+		}
+	case len(free) == 0:
+		code, message = ci.ReasonQueued, fmt.Sprintf("%s; %s in line before it", allBusy(fitting), plural(w.ahead, "job"))
+	default:
+		code, message = ci.ReasonQueued, fmt.Sprintf("agent %s fits and is free; %s in line before it", free[0].AgentID, plural(w.ahead, "job"))
+	}
+	return ci.NewReason(code, message+again(w), line)
+}
+
+// nobodyFits names the agent that lacks least and the labels that are nowhere, and one that would fit were it here.
+func (v fleetView) nobodyFits(s label.Selector, nobody []string, candidates []adminwire.Candidate) string {
+	message := "no agent is connected"
+	switch {
+	case s.Pin != "" && (len(candidates) == 0 || !candidates[0].AwaySince.IsZero()):
+		message = fmt.Sprintf("it is pinned to agent %s, which is not connected", s.Pin)
+	case v.connected > 0:
+		message = fmt.Sprintf("no connected agent fits; the nearest, %s, %s", candidates[0].AgentID, strings.Join(candidates[0].Missing, "; "))
+	}
+	if v.connected > 0 && len(nobody) == 1 {
+		message += "; none has label " + nobody[0]
+	} else if v.connected > 0 && len(nobody) > 1 {
+		message += "; none has any of the labels " + strings.Join(nobody, ", ")
+	}
+	i := slices.IndexFunc(candidates, func(c adminwire.Candidate) bool { return !c.AwaySince.IsZero() })
+	if i >= 0 {
+		message += fmt.Sprintf("; agent %s would fit and is not connected since %s", candidates[i].AgentID, clock(candidates[i].AwaySince.UnixMilli()))
+	}
+	return message
+}
+
+// allBusy names the jobs when only one agent fits, since they are then what is waited for; else who has been busy longest.
+func allBusy(fitting []adminwire.Candidate) string {
+	if len(fitting) == 1 {
+		jobs := make([]string, len(fitting[0].Busy))
+		for i, o := range fitting[0].Busy {
+			jobs[i] = occupant(o)
+		}
+		return fmt.Sprintf("the only agent that fits, %s, is busy with %s", fitting[0].AgentID, strings.Join(jobs, ", "))
+	}
+	longest := slices.MinFunc(fitting, func(a, b adminwire.Candidate) int { return a.Busy[0].Since.Compare(b.Busy[0].Since.Time) })
+	return fmt.Sprintf("all %d agents that fit are busy, %s the longest with %s", len(fitting), longest.AgentID, occupant(longest.Busy[0]))
+}
+
+func occupant(o adminwire.Occupant) string {
+	return fmt.Sprintf("%s of run %s since %s", o.JobName, o.RunID, clock(o.Since.UnixMilli()))
+}
+
+// again tells of the deliveries that came to nothing, in the words in which the last was taken back.
+func again(w waiting) string {
+	switch {
+	case w.entry.Attempts == 0:
+		return ""
+	case w.reason != nil && w.reason.Code == ci.ReasonRequeued:
+		return "; " + w.reason.Message
+	}
+	return fmt.Sprintf("; attempt %d of %d", w.entry.Attempts+1, ci.MaxDispatchAttempts)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
