@@ -98,6 +98,17 @@ func Gone(ctx context.Context, tx *store.Tx, agentID, connectionID string, at in
 	return changed, nil
 }
 
+// Return marks an agent as connected again whose connection was taken for ended and was not. It reports whether the
+// connection is still the agent's current one.
+func Return(ctx context.Context, tx *store.Tx, agentID, connectionID string) (current bool, err error) {
+	current, err = store.Changed(tx.ExecContext(ctx,
+		"UPDATE agents SET disconnected_at = NULL WHERE agent_id = $1 AND connection_id = $2", agentID, connectionID))
+	if err != nil {
+		return false, fmt.Errorf("mark agent %s as connected: %w", agentID, err)
+	}
+	return current, nil
+}
+
 // Abandon marks all agents of a node as disconnected: of one that died, or of this one before it starts, since no
 // connection outlives its process.
 func Abandon(ctx context.Context, tx *store.Tx, nodeID string, at int64) error {
@@ -135,6 +146,23 @@ func List(ctx context.Context, q store.Querier) ([]Agent, error) {
 		out = append(out, a)
 	}
 	return out, rows.Err()
+}
+
+// Homes tells, for those of the agents that are connected, to which node.
+func Homes(ctx context.Context, q store.Querier, agentIDs []string) (map[string]string, error) {
+	homes := make(map[string]string, len(agentIDs))
+	for _, id := range agentIDs {
+		var node string
+		err := q.QueryRowContext(ctx, "SELECT node_id FROM agents WHERE agent_id = $1 AND disconnected_at IS NULL", id).Scan(&node)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find the node of agent %s: %w", id, err)
+		}
+		homes[id] = node
+	}
+	return homes, nil
 }
 
 // Forget removes agents that have been gone since before a time, and reports how many. Static ones are kept: an operator

@@ -21,6 +21,8 @@ type Effect struct {
 	Payload   json.RawMessage
 	CreatedAt int64 // milliseconds
 	Attempts  int
+
+	due int64 // its place in line, together with the id
 }
 
 // Put writes an effect. It is due at once.
@@ -29,7 +31,11 @@ func Put(ctx context.Context, tx *store.Tx, topic, target string, payload any, n
 	if err != nil {
 		return fmt.Errorf("write effect %s: %w", topic, err)
 	}
-	_, err = tx.ExecContext(ctx, insertEffect, uuid.NewString(), topic, target, string(raw), now)
+	id, err := uuid.NewV7() // ids rise within a process, so the effects of one transaction keep their order
+	if err != nil {
+		return fmt.Errorf("write effect %s: %w", topic, err)
+	}
+	_, err = tx.ExecContext(ctx, insertEffect, id.String(), topic, target, string(raw), now)
 	if err != nil {
 		return fmt.Errorf("write effect %s: %w", topic, err)
 	}
@@ -38,7 +44,13 @@ func Put(ctx context.Context, tx *store.Tx, topic, target string, payload any, n
 
 // Due reads up to limit effects of a topic that are due, oldest first.
 func Due(ctx context.Context, q store.Querier, topic string, now int64, limit int) ([]Effect, error) {
-	rows, err := q.QueryContext(ctx, selectDue, topic, now, limit)
+	return Next(ctx, q, topic, now, Effect{}, limit)
+}
+
+// Next reads, like Due, those that come behind last. A consumer that leaves effects to others goes on with it, so that
+// they do not stand in the way of its own.
+func Next(ctx context.Context, q store.Querier, topic string, now int64, last Effect, limit int) ([]Effect, error) {
+	rows, err := q.QueryContext(ctx, selectDue, topic, now, limit, last.due, last.ID)
 	if err != nil {
 		return nil, fmt.Errorf("read effects %s: %w", topic, err)
 	}
@@ -47,7 +59,7 @@ func Due(ctx context.Context, q store.Querier, topic string, now int64, limit in
 	for rows.Next() {
 		e := Effect{Topic: topic}
 		var payload string
-		if err := rows.Scan(&e.ID, &e.Target, &payload, &e.CreatedAt, &e.Attempts); err != nil {
+		if err := rows.Scan(&e.ID, &e.Target, &payload, &e.CreatedAt, &e.Attempts, &e.due); err != nil {
 			return nil, err
 		}
 		e.Payload = json.RawMessage(payload)
@@ -69,5 +81,6 @@ func Retry(ctx context.Context, tx *store.Tx, id string, due int64) error {
 
 const (
 	insertEffect = `INSERT INTO outbox (id, topic, target, payload, created_at, due_at) VALUES ($1, $2, $3, $4, $5, $5)`
-	selectDue    = `SELECT id, target, payload, created_at, attempts FROM outbox WHERE topic = $1 AND due_at <= $2 ORDER BY due_at, id LIMIT $3`
+	selectDue    = `SELECT id, target, payload, created_at, attempts, due_at FROM outbox
+WHERE topic = $1 AND due_at <= $2 AND (due_at, id) > ($4, $5) ORDER BY due_at, id LIMIT $3`
 )
