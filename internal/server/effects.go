@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,9 +15,6 @@ import (
 	"kici/internal/server/store"
 )
 
-// effectTick is how often the outbox is looked at without a wake-up.
-const effectTick = time.Second
-
 // effectBatch bounds one look at the outbox.
 const effectBatch = 200
 
@@ -27,62 +22,103 @@ const effectBatch = 200
 // the reconciliation of its registration, so nothing is lost with a row that is dropped.
 const effectLife = 10 * time.Minute
 
-// carry tells this node's agents what the outbox holds for them.
+// agentEffect is what the outbox holds for an agent: a cancel or a close, or a frame that is sent as it stands, such as
+// the late answer to a question of its job.
+type agentEffect struct {
+	engine.AgentEffect
+	Frame json.RawMessage `json:"frame,omitempty"`
+}
+
+// carry tells this node's agents what the outbox holds for them. It is woken by the engine of every node, and when an
+// agent has connected.
 func (s *Server) carry(ctx context.Context) error {
-	return service.Every(ctx, s.log, "agent effects", effectTick, s.effects, s.carryOnce)
+	return service.Every(ctx, s.log, "agent effects", s.settings.Poll, s.effects, s.carryOnce)
 }
 
 func (s *Server) carryOnce(ctx context.Context) error {
 	now := s.clock.Millis()
-	due, err := outbox.Due(ctx, s.db.Read(), engine.AgentTopic, now, effectBatch)
+	var last outbox.Effect
+	for {
+		due, err := outbox.Next(ctx, s.db.Read(), engine.AgentTopic, now, last, effectBatch)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		if err := s.carryBatch(ctx, due, now); err != nil {
+			return err
+		}
+		last = due[len(due)-1]
+	}
+}
+
+// carryBatch acts first and deletes then: an agent may be told twice, never not at all.
+func (s *Server) carryBatch(ctx context.Context, due []outbox.Effect, now int64) error {
+	var done []string
+	elsewhere := map[string][]outbox.Effect{} // by agent
+	for _, effect := range due {
+		if s.tell(effect) {
+			done = append(done, effect.ID)
+		} else {
+			elsewhere[effect.Target] = append(elsewhere[effect.Target], effect)
+		}
+	}
+	homeless, err := s.homeless(ctx, elsewhere, now)
 	if err != nil {
 		return err
 	}
-	for _, effect := range due {
-		if err := s.carryOne(ctx, effect, now); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// carryOne acts first and deletes then: an agent may be told twice, never not at all.
-func (s *Server) carryOne(ctx context.Context, effect outbox.Effect, now int64) error {
-	var what engine.AgentEffect
-	if err := json.Unmarshal(effect.Payload, &what); err != nil {
-		return fmt.Errorf("decode effect for agent %s: %w", effect.Target, err)
-	}
-	if !s.tell(effect.Target, what) {
-		elsewhere, err := s.connectedElsewhere(ctx, effect.Target)
-		if err != nil {
-			return err
-		}
-		if elsewhere && now < effect.CreatedAt+effectLife.Milliseconds() {
-			return nil // that node reads the same row
-		}
+	if done = append(done, homeless...); len(done) == 0 {
+		return nil
 	}
 	return s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		_, err := outbox.Done(ctx, tx, effect.ID)
-		return err
+		for _, id := range done {
+			if _, err := outbox.Done(ctx, tx, id); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
-// tell reports whether the agent is connected here.
-func (s *Server) tell(agentID string, what engine.AgentEffect) bool {
-	if what.JobID == "" {
-		return s.hub.Drop(agentID, what.Reason)
+// homeless lists the effects that no node will carry: their agents are connected nowhere, or their node takes too long.
+// What is for another node's agent is left to that node, which reads the same rows.
+func (s *Server) homeless(ctx context.Context, elsewhere map[string][]outbox.Effect, now int64) (ids []string, err error) {
+	agents := make([]string, 0, len(elsewhere))
+	for id := range elsewhere {
+		agents = append(agents, id)
 	}
-	return s.hub.Cancel(agentID, wire.JobCancel{MessageID: uuid.NewString(), RunID: what.RunID, JobID: what.JobID,
-		Reason: what.Reason, Force: what.Force, GraceMs: what.GraceMs})
+	homes, err := fleet.Homes(ctx, s.db.Read(), agents)
+	if err != nil {
+		return nil, err
+	}
+	for agent, effects := range elsewhere {
+		home, connected := homes[agent]
+		for _, effect := range effects {
+			if !connected || home == s.node.id || now >= effect.CreatedAt+effectLife.Milliseconds() {
+				ids = append(ids, effect.ID)
+			}
+		}
+	}
+	return ids, nil
 }
 
-func (s *Server) connectedElsewhere(ctx context.Context, agentID string) (bool, error) {
-	a, err := fleet.Get(ctx, s.db.Read(), agentID)
-	if errors.Is(err, fleet.ErrUnknown) {
-		return false, nil
+// tell carries an effect and reports whether its agent is connected here. What cannot be read now cannot be read later,
+// so it counts as carried.
+func (s *Server) tell(effect outbox.Effect) bool {
+	var what agentEffect
+	if err := json.Unmarshal(effect.Payload, &what); err != nil {
+		s.log.Error("effect for an agent dropped", "agent", effect.Target, "err", err)
+		return true
 	}
-	if err != nil {
-		return false, err
+	switch {
+	case what.Frame != nil:
+		frame, err := wire.DecodeFromServer(what.Frame)
+		if err != nil {
+			s.log.Error("frame for an agent dropped", "agent", effect.Target, "err", err)
+			return true
+		}
+		return s.hub.Send(effect.Target, frame)
+	case what.JobID == "":
+		return s.hub.Drop(effect.Target, what.Reason)
 	}
-	return a.Connected() && a.NodeID != s.node.id, nil
+	return s.hub.Send(effect.Target, wire.JobCancel{MessageID: uuid.NewString(), RunID: what.RunID, JobID: what.JobID,
+		Reason: what.Reason, Force: what.Force, GraceMs: what.GraceMs})
 }

@@ -17,22 +17,47 @@ import (
 
 // The times of the node's own loops.
 const (
-	beatPeriod  = 5 * time.Second
-	deadAfter   = 20 * time.Second // silence of a node after which its work is taken over
+	beatPeriod  = 3 * time.Second
+	deadAfter   = 12 * time.Second // silence of a node after which its work is taken over
+	burialTime  = 10 * time.Second // for which one survivor has the others' leave to take over
 	purgePeriod = 10 * time.Minute
 	purgeBatch  = 1000
 )
 
+// burials is the lease of the survivor that takes over the work of dead nodes.
+const burials = "burials"
+
 // recover takes up what this node left behind when it ended: its agents may come back with their jobs, and deliveries
 // under work are worked on again.
 func (s *Server) recover(ctx context.Context) error {
+	if err := s.noteAbsence(ctx); err != nil {
+		return err
+	}
 	if err := s.takeOver(ctx, s.node.id); err != nil {
 		return err
 	}
 	if err := s.inbox.Recover(ctx); err != nil {
 		return fmt.Errorf("take up deliveries: %w", err)
 	}
-	return s.beatOnce(ctx)
+	_, err := s.beatOnce(ctx)
+	return err
+}
+
+// noteAbsence tells the pulse since when no node was there, so that what became due meanwhile is not held against agents
+// that had nobody to report to.
+func (s *Server) noteAbsence(ctx context.Context) error {
+	nodes, err := cluster.Nodes(ctx, s.db.Read())
+	if err != nil {
+		return err
+	}
+	var last int64
+	for _, n := range nodes {
+		last = max(last, n.SeenAt)
+	}
+	if last != 0 && s.clock.Millis()-last > deadAfter.Milliseconds() {
+		s.pulse.Absent(last)
+	}
+	return nil
 }
 
 // takeOver treats a node's connections as ended and its dispatches as waiting for their agents.
@@ -51,31 +76,68 @@ func (s *Server) takeOver(ctx context.Context, nodeID string) error {
 
 // beat says that this node is alive, and takes over the work of nodes that no longer do.
 func (s *Server) beat(ctx context.Context) error {
+	watch, last := cluster.NewWatch(deadAfter), s.clock()
 	return service.Every(ctx, s.log, "node", beatPeriod, nil, func(ctx context.Context) error {
-		if err := s.beatOnce(ctx); err != nil {
-			return err
-		}
-		dead, err := cluster.Dead(ctx, s.db.Read(), s.node.id, s.clock.Millis()-deadAfter.Milliseconds())
+		forgotten, err := s.beatOnce(ctx)
 		if err != nil {
 			return err
 		}
-		for _, id := range dead {
-			s.log.Warn("node is gone, taking over its work", "node", id)
-			if err := s.takeOver(ctx, id); err != nil {
-				return err
-			}
-			if err := s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error { return cluster.Bury(ctx, tx, id) }); err != nil {
+		if forgotten || s.clock().Sub(last) > deadAfter/2 {
+			// Others may have taken this node for dead and its connections for ended.
+			s.log.Warn("this node gave no sign of life for a while, taking up its connections again", "forgotten", forgotten)
+			if err := s.hub.Resume(ctx); err != nil {
 				return err
 			}
 		}
-		return nil
+		last = s.clock()
+		nodes, err := cluster.Nodes(ctx, s.db.Read())
+		if err != nil {
+			return err
+		}
+		return s.bury(ctx, watch.Dead(nodes, s.node.id, s.clock()))
 	})
 }
 
-func (s *Server) beatOnce(ctx context.Context) error {
+// bury takes over the work of dead nodes, if no other survivor does. Two that do so do no harm: every step is
+// conditional.
+func (s *Server) bury(ctx context.Context, dead []cluster.Node) error {
+	if len(dead) == 0 {
+		return nil
+	}
+	mine, err := s.acquire(ctx, burials, burialTime)
+	if err != nil || !mine {
+		return err
+	}
+	for _, n := range dead {
+		s.log.Warn("node is gone, taking over its work", "node", n.ID)
+		if err := s.takeOver(ctx, n.ID); err != nil {
+			return err
+		}
+		if err := s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error { return cluster.Bury(ctx, tx, n.ID) }); err != nil {
+			return err
+		}
+	}
 	return s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		return cluster.Beat(ctx, tx, s.node.id, s.started.UnixMilli(), s.clock.Millis())
+		return cluster.Release(ctx, tx, burials, s.node.id)
 	})
+}
+
+func (s *Server) acquire(ctx context.Context, lease string, life time.Duration) (mine bool, err error) {
+	now := s.clock.Millis()
+	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		mine, err = cluster.Acquire(ctx, tx, lease, s.node.id, now, now+life.Milliseconds())
+		return err
+	})
+	return mine, err
+}
+
+func (s *Server) beatOnce(ctx context.Context) (forgotten bool, err error) {
+	n := cluster.Node{ID: s.node.id, Address: s.settings.Address, StartedAt: s.started.UnixMilli(), SeenAt: s.clock.Millis()}
+	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		forgotten, err = cluster.Beat(ctx, tx, n)
+		return err
+	})
+	return forgotten, err
 }
 
 // purge forgets deliveries whose claim has run out.

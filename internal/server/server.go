@@ -19,6 +19,7 @@ import (
 	"kici/internal/kit/telemetry"
 	"kici/internal/server/adminapi"
 	"kici/internal/server/auth"
+	"kici/internal/server/cluster"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
 	"kici/internal/server/forge"
@@ -42,6 +43,8 @@ type Server struct {
 	started  time.Time
 	node     *node
 	db       *store.DB
+	pulse    *cluster.Pulse
+	bell     *cluster.Bell
 	metrics  *telemetry.Registry
 	tokens   *auth.Tokens
 	secrets  *secrets.Store
@@ -79,6 +82,7 @@ func Open(ctx context.Context, settings Settings, log *slog.Logger, out io.Write
 	if err != nil {
 		return s, err
 	}
+	s.pulse, s.bell = cluster.NewPulse(s.clock), cluster.NewBell(settings.DatabaseURL, s.db, s.node.id, log)
 	if err := s.openRooms(); err != nil {
 		return s, err
 	}
@@ -130,10 +134,12 @@ func (s *Server) keyring() (*seal.Keyring, error) {
 func (s *Server) openExecution() {
 	settings := s.settings.Engine
 	settings.NodeID = s.node.id
-	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings, Dispatch: s.pending, Effects: s.effects})
+	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
+		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.bell.Line("effects", s.effects)})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
-	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: s.logs, Poke: s.pending, Settings: limits})
+	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: s.logs,
+		Poke: s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
 }
 
 func (s *Server) openDispatch() (err error) {
@@ -175,6 +181,8 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go("engine sweep", s.engine.Sweep)
 	s.loops.Go("agent effects", s.carry)
 	s.loops.Go("node", s.beat)
+	s.loops.Go("pulse", s.pulse.Run)
+	s.bell.Start(s.loops)
 	s.loops.Go("purge", s.purge)
 	if err := s.hub.Start(ctx); err != nil {
 		return err

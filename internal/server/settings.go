@@ -19,6 +19,10 @@ type Settings struct {
 	Port        int // 0 takes any free one
 	BasePath    string
 	NodeID      string // "" keeps the one in the data folder
+	Address     string // base URL under which other nodes reach this one; "" does not say
+
+	// Poll is how often the queue and the outbox are looked at without a wake-up, should one be lost.
+	Poll time.Duration
 
 	MasterKey      string // text of the master key; "" keeps the one in the data folder
 	MasterKeyOld   string
@@ -39,6 +43,7 @@ func DefaultSettings() Settings {
 	return Settings{
 		Host:        "127.0.0.1",
 		Port:        4000,
+		Poll:        time.Second,
 		Workers:     5,
 		MaxLogBytes: 2 << 30,
 		AckTimeout:  10 * time.Second,
@@ -49,5 +54,5 @@ func DefaultSettings() Settings {
 
 // dispatching are the dispatcher's part of the settings.
 func (s Settings) dispatching(nodeID string) dispatch.Settings {
-	return dispatch.Settings{NodeID: nodeID, AckTimeout: s.AckTimeout, MaxLogBytes: s.MaxLogBytes}
+	return dispatch.Settings{NodeID: nodeID, Poll: s.Poll, AckTimeout: s.AckTimeout, MaxLogBytes: s.MaxLogBytes}
 }

@@ -1,5 +1,6 @@
 // Package cluster knows the nodes that share the database: who is alive, and who holds the right to act alone on
-// something. A lease has an epoch and an end; two live holders do no harm, since what they do is conditional.
+// something. A lease has an epoch and an end; two live holders do no harm, since what they do is conditional. Wake-ups
+// travel between the nodes and carry nothing: whoever is woken reads the database.
 package cluster
 
 import (
@@ -9,37 +10,47 @@ import (
 	"kici/internal/server/store"
 )
 
-// Beat says that a node is alive.
-func Beat(ctx context.Context, tx *store.Tx, nodeID string, startedAt, now int64) error {
-	_, err := tx.ExecContext(ctx, beatNode, nodeID, startedAt, now)
-	if err != nil {
-		return fmt.Errorf("beat node: %w", err)
-	}
-	return nil
+// Node is a server process that shares the database. Times are epoch milliseconds by its own clock.
+type Node struct {
+	ID        string
+	Address   string // base URL under which other nodes reach it, "" when it did not say
+	StartedAt int64
+	SeenAt    int64
 }
 
-// Dead lists the nodes that were last seen before since, other than the one that asks.
-func Dead(ctx context.Context, q store.Querier, self string, since int64) ([]string, error) {
-	rows, err := q.QueryContext(ctx, "SELECT id FROM nodes WHERE id <> $1 AND seen_at < $2 ORDER BY id", self, since)
+// Beat says that a node is alive, and reports whether it had been forgotten: at its first beat, and when others took it
+// for dead meanwhile.
+func Beat(ctx context.Context, tx *store.Tx, n Node) (forgotten bool, err error) {
+	known, err := store.Changed(tx.ExecContext(ctx, touchNode, n.ID, n.StartedAt, n.SeenAt, n.Address))
+	if err != nil || known {
+		return false, wrap("beat node", err)
+	}
+	_, err = tx.ExecContext(ctx, insertNode, n.ID, n.StartedAt, n.SeenAt, n.Address)
+	return true, wrap("beat node", err)
+}
+
+// Nodes lists the nodes, by id. One that died is among them until it is buried.
+func Nodes(ctx context.Context, q store.Querier) ([]Node, error) {
+	rows, err := q.QueryContext(ctx, "SELECT id, address, started_at, seen_at FROM nodes ORDER BY id")
 	if err != nil {
-		return nil, fmt.Errorf("list dead nodes: %w", err)
+		return nil, wrap("list nodes", err)
 	}
 	defer rows.Close()
-	var out []string
+	var out []Node
 	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
+		var n Node
+		if err := rows.Scan(&n.ID, &n.Address, &n.StartedAt, &n.SeenAt); err != nil {
+			return nil, wrap("list nodes", err)
 		}
-		out = append(out, id)
+		out = append(out, n)
 	}
 	return out, rows.Err()
 }
 
-// Bury forgets a dead node once its work has been taken over.
+// Bury forgets a dead node once its work has been taken over. Should it live after all, its next beat tells it so.
 func Bury(ctx context.Context, tx *store.Tx, nodeID string) error {
 	_, err := tx.ExecContext(ctx, "DELETE FROM nodes WHERE id = $1", nodeID)
-	return err
+	return wrap("bury node", err)
 }
 
 // Acquire takes or renews a lease and reports whether the node holds it now. The epoch grows with every change of
@@ -48,9 +59,23 @@ func Acquire(ctx context.Context, tx *store.Tx, name, nodeID string, now, until 
 	return store.Changed(tx.ExecContext(ctx, acquireLease, name, nodeID, now, until))
 }
 
+// Release ends a lease before its time, for a holder that is done.
+func Release(ctx context.Context, tx *store.Tx, name, nodeID string) error {
+	_, err := tx.ExecContext(ctx, "UPDATE leases SET expires_at = 0 WHERE name = $1 AND holder = $2", name, nodeID)
+	return wrap("release lease", err)
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 const (
-	beatNode = `INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $3)
-ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, seen_at = excluded.seen_at`
+	touchNode = `UPDATE nodes SET started_at = $2, seen_at = $3, address = $4 WHERE id = $1`
+
+	insertNode = `INSERT INTO nodes (id, started_at, seen_at, address) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING`
 
 	acquireLease = `INSERT INTO leases (name, holder, epoch, expires_at) VALUES ($1, $2, 1, $4)
 ON CONFLICT (name) DO UPDATE SET

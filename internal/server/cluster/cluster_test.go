@@ -52,35 +52,59 @@ func TestALeaseHasOneHolderUntilItEnds(t *testing.T) {
 	})
 }
 
-func TestOnlyOthersThatWereNotSeenAreDead(t *testing.T) {
+func TestAReleasedLeaseIsFree(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		dead := func() []string {
+		acquire := func(node string) (held bool) {
 			t.Helper()
-			list, err := Dead(t.Context(), db.Read(), "me", 100)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return list
-		}
-		write(t, db, func(ctx context.Context, tx *store.Tx) error {
-			for node, seen := range map[string]int64{"me": 1, "old": 99, "older": 50, "alive": 100} {
-				if err := Beat(ctx, tx, node, 0, seen); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if d := cmp.Diff([]string{"old", "older"}, dead()); d != "" {
-			t.Errorf("dead (-want +got):\n%s", d)
-		}
-		write(t, db, func(ctx context.Context, tx *store.Tx) error {
-			if err := Beat(ctx, tx, "old", 0, 200); err != nil {
+			write(t, db, func(ctx context.Context, tx *store.Tx) (err error) {
+				held, err = Acquire(ctx, tx, "burials", node, 100, 900)
 				return err
-			}
-			return Bury(ctx, tx, "older")
-		})
-		if list := dead(); len(list) != 0 {
-			t.Errorf("dead after one came back and one was buried: %v", list)
+			})
+			return held
+		}
+		release := func(node string) {
+			t.Helper()
+			write(t, db, func(ctx context.Context, tx *store.Tx) error { return Release(ctx, tx, "burials", node) })
+		}
+		if !acquire("a") || acquire("b") {
+			t.Fatal("a holds the lease, and b does not")
+		}
+		release("b")
+		if acquire("b") {
+			t.Error("somebody else's lease was released")
+		}
+		release("a")
+		if !acquire("b") {
+			t.Error("the released lease is not free")
+		}
+	})
+}
+
+func TestANodeLearnsThatItWasTakenForDead(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		beat := func(n Node) (forgotten bool) {
+			t.Helper()
+			write(t, db, func(ctx context.Context, tx *store.Tx) (err error) {
+				forgotten, err = Beat(ctx, tx, n)
+				return err
+			})
+			return forgotten
+		}
+		n := Node{ID: "n", Address: "http://n:4000", StartedAt: 10, SeenAt: 20}
+		if !beat(n) {
+			t.Error("the first beat is one of a node that nobody knew")
+		}
+		n.SeenAt = 30
+		if beat(n) {
+			t.Error("a known node was forgotten")
+		}
+		nodes, err := Nodes(t.Context(), db.Read())
+		if d := cmp.Diff([]Node{n}, nodes); err != nil || d != "" {
+			t.Errorf("nodes: %v, %s", err, d)
+		}
+		write(t, db, func(ctx context.Context, tx *store.Tx) error { return Bury(ctx, tx, "n") })
+		if !beat(n) {
+			t.Error("a buried node did not learn it")
 		}
 	})
 }

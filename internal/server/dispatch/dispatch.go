@@ -17,15 +17,13 @@ import (
 	"kici/internal/server/store"
 )
 
-// safetyTick is how often the dispatcher looks without having been woken, should a wake-up be lost.
-const safetyTick = time.Second
-
 // selectorCache bounds the selectors kept in memory. One that was dropped is read again.
 const selectorCache = 4096
 
 // Settings are the dispatcher's.
 type Settings struct {
 	NodeID      string
+	Poll        time.Duration // how often it looks without having been woken, should a wake-up be lost
 	AckTimeout  time.Duration // within which an agent must answer a dispatch
 	MaxLogBytes int64         // of one step, told to agents
 }
@@ -80,7 +78,7 @@ func New(d Deps) (*Dispatcher, error) {
 
 // Run offers pending jobs to free agents whenever it is woken, until ctx ends.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	return service.Every(ctx, d.log, "dispatch", safetyTick, d.poke, d.Pass)
+	return service.Every(ctx, d.log, "dispatch", d.settings.Poll, d.poke, d.Pass)
 }
 
 // Pass goes through the heads of the queue, oldest first, and gives each to the first agent by name that fits it and

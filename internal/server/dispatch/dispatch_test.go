@@ -77,7 +77,7 @@ func newBench(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets
 	b.e = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: poke, Effects: service.NewPoke()})
 	var err error
 	b.d, err = dispatch.New(dispatch.Deps{DB: db, Clock: clock, Log: log, Hub: hub, Engine: b.e, Secrets: secrets, Poke: poke,
-		Settings: dispatch.Settings{NodeID: "n", AckTimeout: 10 * time.Second, MaxLogBytes: 1 << 20}})
+		Settings: dispatch.Settings{NodeID: "n", Poll: time.Hour, AckTimeout: 10 * time.Second, MaxLogBytes: 1 << 20}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,9 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -18,79 +18,117 @@ const (
 	noEvents    = "Event routing not available"
 )
 
+var errNotOwner = engine.ErrNotOwner.Error()
+
 func newID() string { return uuid.NewString() }
 
-// bridge answers the requests of jobs. None of what they ask for is offered by this server, and each is told so at once
-// in the form that the agent can act on: no cache, no approval, no event. A concurrency group that nobody keeps holds up
-// nothing.
+// bridge answers the requests of jobs. What this server does not offer is answered at once in the form that the agent can
+// act on: no cache, no approval, no event. A concurrency group that nobody keeps holds up nothing.
 func (c *conn) bridge(ctx context.Context, m wire.Message) error {
 	switch m := m.(type) {
 	case wire.ConcurrencyReport:
-		ack := wire.ConcurrencyAck{RequestID: m.MessageID, Action: wire.ConcurrencyProceed}
-		refused := wire.ConcurrencyAck{RequestID: m.MessageID, Action: wire.ConcurrencyCancel, Reason: engine.ErrNotOwner.Error()}
-		return c.ask(ctx, m.JobID, m.MessageID, ack, refused)
+		return c.concurrency(ctx, m)
 	case wire.ApprovalRequest:
-		resolved := wire.ApprovalResolved{
-			RequestID: m.MessageID, RunID: m.RunID, JobID: m.JobID, StepIndex: m.StepIndex,
-			Outcome: wire.ApprovalRejected, Reason: noApprovals,
-		}
-		refused := resolved
-		refused.Reason = engine.ErrNotOwner.Error()
-		return c.ask(ctx, m.JobID, m.MessageID, resolved, refused)
-	case wire.CacheUploadRequest:
-		none := wire.CacheUploadResponse{RequestID: m.MessageID}
-		return c.ask(ctx, m.JobID, "", none, none)
-	case wire.UserCacheRestoreRequest:
-		miss := wire.UserCacheRestoreResponse{RequestID: m.MessageID}
-		return c.ask(ctx, m.JobID, "", miss, miss)
-	case wire.UserCacheSaveRequest:
-		skip := wire.UserCacheSaveResponse{RequestID: m.MessageID, Skip: true}
-		return c.ask(ctx, m.JobID, "", skip, skip)
+		return c.approval(ctx, m)
+	case wire.CacheUploadRequest, wire.CacheUploadComplete, wire.UserCacheRestoreRequest, wire.UserCacheSaveRequest, wire.UserCacheSaveComplete:
+		return c.cache(ctx, m)
 	case wire.ProvenanceUploadRequest:
 		none := wire.ProvenanceUploadResponse{RequestID: m.MessageID}
-		return c.ask(ctx, m.JobID, "", none, none)
+		return c.ask(ctx, m.JobID, none, none)
+	case wire.ProvenanceUploadComplete:
+		return c.ask(ctx, m.JobID, nil, nil)
 	case wire.EventEmit:
-		return c.ask(ctx, m.JobID, "", wire.EventEmitResponse{RequestID: m.RequestID, Error: noEvents},
-			wire.EventEmitResponse{RequestID: m.RequestID, Error: engine.ErrNotOwner.Error()})
+		return c.ask(ctx, m.JobID, wire.EventEmitResponse{RequestID: m.RequestID, Error: noEvents},
+			wire.EventEmitResponse{RequestID: m.RequestID, Error: errNotOwner})
 	case wire.APIRequest:
 		return c.apiRequest(ctx, m)
-	case wire.CacheUploadComplete:
-		return c.ask(ctx, m.JobID, "", nil, nil)
-	case wire.UserCacheSaveComplete:
-		return c.ask(ctx, m.JobID, "", nil, nil)
-	case wire.ProvenanceUploadComplete:
-		return c.ask(ctx, m.JobID, "", nil, nil)
 	}
 	return fmt.Errorf("no handler for %s", m.MessageType())
 }
 
 // ask answers a request about a job that is the agent's, and refuses one about any other; nil answers nothing.
-func (c *conn) ask(ctx context.Context, jobID, messageID string, answer, refused wire.Message) error {
-	o, err := c.ownership(ctx, jobID)
-	if err != nil && !errors.Is(err, engine.ErrNotOwner) {
-		return err
-	}
-	if err != nil || o.Past {
-		answer = refused
-	}
-	if answer != nil {
+func (c *conn) ask(ctx context.Context, jobID string, answer, refused wire.Message) error {
+	_, ok, err := c.owns(ctx, jobID, refused)
+	if ok && answer != nil {
 		c.answer(answer)
-	}
-	if err == nil && messageID != "" {
-		c.acknowledge(messageID)
 	}
 	return err
 }
 
-// apiRequest answers a call of the agent API, of which this server has no method.
-func (c *conn) apiRequest(ctx context.Context, m wire.APIRequest) error {
-	answer := wire.APIResponse{RequestID: m.RequestID, Error: fmt.Sprintf("Unknown API method '%s'", m.Method)}
-	var params struct {
-		JobID string `json:"jobId"`
+// owns finds the job that a request is about. When it is not the agent's now, the request is answered with refused,
+// unless that is nil. A job that once was the agent's is no violation.
+func (c *conn) owns(ctx context.Context, jobID string, refused wire.Message) (o engine.Owned, ok bool, err error) {
+	o, err = c.ownership(ctx, jobID)
+	if err != nil && !errors.Is(err, engine.ErrNotOwner) {
+		return o, false, err
 	}
-	if json.Unmarshal(m.Params, &params) != nil || params.JobID == "" {
-		c.answer(answer)
+	if err == nil && !o.Past {
+		return o, true, nil
+	}
+	if refused != nil {
+		c.answer(refused)
+	}
+	return o, false, err
+}
+
+// concurrency asks whether a job may go on in its group. An agent that cannot be told to wait loses the job instead.
+func (c *conn) concurrency(ctx context.Context, m wire.ConcurrencyReport) error {
+	refused := wire.ConcurrencyAck{RequestID: m.MessageID, Action: wire.ConcurrencyCancel, Reason: errNotOwner}
+	_, ok, err := c.owns(ctx, m.JobID, refused)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		c.acknowledge(m.MessageID)
 		return nil
 	}
-	return c.ask(ctx, params.JobID, "", answer, wire.APIResponse{RequestID: m.RequestID, Error: engine.ErrNotOwner.Error()})
+	ack := wire.ConcurrencyAck{Action: wire.ConcurrencyProceed}
+	patient := c.agent.Load().newer
+	if c.hub.Concurrency != nil {
+		if ack, err = c.hub.Concurrency.Report(ctx, c.name(), patient, m); err != nil {
+			return err
+		}
+	}
+	ack.RequestID = m.MessageID
+	if ack.Action == wire.ConcurrencyWait && !patient {
+		c.withdraw(m.JobID)
+		ack.Action = wire.ConcurrencyCancel
+	}
+	c.answer(ack)
+	c.acknowledge(m.MessageID)
+	return nil
+}
+
+// withdraw notes that a job was taken away from an agent that still has to end it.
+func (c *conn) withdraw(jobID string) {
+	jobID = strings.Clone(jobID) // what is kept must not hold the whole frame
+	delete(c.owned, jobID)
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	if c.withdrawn == nil {
+		c.withdrawn = map[string]bool{}
+	}
+	c.withdrawn[jobID] = true
+}
+
+// approval asks people. The answer follows from the outbox when they have not decided yet.
+func (c *conn) approval(ctx context.Context, m wire.ApprovalRequest) error {
+	rejected := wire.ApprovalResolved{RequestID: m.MessageID, RunID: m.RunID, JobID: m.JobID, StepIndex: m.StepIndex,
+		Outcome: wire.ApprovalRejected, Reason: errNotOwner}
+	_, ok, err := c.owns(ctx, m.JobID, rejected)
+	if err != nil {
+		return err
+	}
+	rejected.Reason = noApprovals
+	answer := &rejected
+	if ok && c.hub.Approvals != nil {
+		if answer, err = c.hub.Approvals.Request(ctx, c.name(), m); err != nil {
+			return err
+		}
+	}
+	if ok && answer != nil {
+		c.answer(*answer)
+	}
+	c.acknowledge(m.MessageID)
+	return nil
 }

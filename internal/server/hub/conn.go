@@ -38,6 +38,8 @@ type conn struct {
 	ready  bool            // register.ack is sent and jobs are reconciled
 	hold   string          // wire.RejectBusy or wire.RejectDraining: not offered work
 	active int             // jobs that the agent said it has
+	// Jobs that were taken away from the agent and that it still has to end. Until then it is offered nothing.
+	withdrawn map[string]bool
 
 	heard   atomic.Int64 // when the last frame came, after hub.epoch, in nanoseconds
 	busy    atomic.Bool  // a frame is being applied or the reader is held back: silence is ours
@@ -45,7 +47,8 @@ type conn struct {
 	touched int64        // last time written to the fleet, nanoseconds after hub.epoch; the monitor's
 	done    chan struct{}
 
-	acks acks
+	acks  acks
+	lanes lanes
 
 	out     sync.Mutex
 	room    *sync.Cond // the queue became shorter, or closing
@@ -58,7 +61,7 @@ type conn struct {
 func newConn(h *Hub, ws *websocket.Conn, id, remote string) *conn {
 	s := h.Settings
 	c := &conn{
-		hub: h, ws: ws, id: id, remote: remote, since: h.Clock.Millis(), done: make(chan struct{}),
+		hub: h, ws: ws, id: id, remote: remote, since: h.Clock.Millis(), done: make(chan struct{}), lanes: newLanes(),
 		messages: rate.NewLimiter(rate.Limit(s.MessageRate), s.MessageBurst),
 		bytes:    rate.NewLimiter(rate.Limit(s.ByteRate), s.ByteBurst),
 	}

@@ -92,6 +92,9 @@ const (
 )
 
 func (c *conn) ownership(ctx context.Context, jobID string) (engine.Owned, error) {
+	if c.withdrawn[jobID] {
+		return engine.Owned{JobID: jobID, Past: true}, nil
+	}
 	now := c.hub.Clock()
 	if known, ok := c.owned[jobID]; ok && now.Before(known.until) {
 		return known.Owned, nil
@@ -177,13 +180,20 @@ func (c *conn) jobReject(ctx context.Context, m wire.JobReject) error {
 	return nil
 }
 
+// jobStatus takes the state of a job. Its end comes after everything that the job asked for has been done: a cache that
+// it filled is there for the next job.
 func (c *conn) jobStatus(ctx context.Context, m wire.JobStatus) error {
+	if m.State.Terminal() {
+		if err := c.awaitLane(ctx, m.JobID); err != nil {
+			return err
+		}
+	}
 	err := c.owner(ctx, m.JobID, m.MessageID, func(engine.Owned) error {
 		return c.hub.Engine.JobReported(ctx, c.name(), m)
 	})
 	if err == nil && m.State.Terminal() {
 		delete(c.owned, m.JobID)
-		c.hub.freed(c)
+		c.hub.freed(c, m.JobID)
 	}
 	return err
 }
@@ -261,12 +271,13 @@ func (h *Hub) holdOff(c *conn, reason string) {
 	}
 }
 
-// freed ends the hold-off of a busy agent whose job has ended.
-func (h *Hub) freed(c *conn) {
+// freed ends the hold-off of a busy agent one of whose jobs has ended.
+func (h *Hub) freed(c *conn, jobID string) {
 	h.mu.Lock()
 	if c.hold == wire.RejectBusy {
 		c.hold = ""
 	}
+	delete(c.withdrawn, jobID)
 	h.mu.Unlock()
 	h.Poke.Wake()
 }
@@ -275,12 +286,15 @@ func (h *Hub) freed(c *conn) {
 // truth is the queue.
 func (h *Hub) reported(c *conn, active int) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	c.active = active
-	room := active < c.agent.Load().maxConcurrency
-	h.mu.Unlock()
 	if active == 0 {
-		h.freed(c)
-	} else if room {
+		clear(c.withdrawn)
+		if c.hold == wire.RejectBusy {
+			c.hold = ""
+		}
+	}
+	if active < c.agent.Load().maxConcurrency {
 		h.Poke.Wake()
 	}
 }

@@ -281,11 +281,11 @@ func TestRequestsAreAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-func TestAnAPICallWithoutAJob(t *testing.T) {
+func TestAnUnknownAPIMethod(t *testing.T) {
 	b := newBench(t)
 	p, _ := b.join(t, agent("a"))
-	p.send(wire.APIRequest{RequestID: "1", Method: "infrastructure.list"})
-	if got := expect[wire.APIResponse](p); got.Error != "Unknown API method 'infrastructure.list'" {
+	p.send(wire.APIRequest{RequestID: "1", Method: "host.launch"})
+	if got := expect[wire.APIResponse](p); got.Error != "Unknown API method 'host.launch'" {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -38,7 +38,7 @@ type registration struct {
 	features       []string // in force
 	version        string
 	maxConcurrency int
-	unroutable     bool   // it understands that status
+	newer          bool   // than oldSchema: it understands the status unroutable, and being told to wait
 	spawn          *Spawn // nil: the server did not start it
 }
 
@@ -224,7 +224,7 @@ func (c *conn) describe(ctx context.Context, m wire.AgentRegister) (*registratio
 			r.features = append(r.features, f)
 		}
 	}
-	r.unroutable = knowsUnroutable(r.version, r.features)
+	r.newer = newer(r.version, r.features)
 	if known := c.agent.Load(); known != nil {
 		r.mandatory, r.spawn = known.mandatory, known.spawn
 		return r, nil

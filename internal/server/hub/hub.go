@@ -16,6 +16,7 @@ import (
 	"kici/internal/core/wire"
 	"kici/internal/kit/service"
 	"kici/internal/server/auth"
+	"kici/internal/server/cluster"
 	"kici/internal/server/engine"
 	"kici/internal/server/fleet"
 	"kici/internal/server/logs"
@@ -115,7 +116,15 @@ type Deps struct {
 	Logs     Logs
 	Scalers  Scalers      // nil: the server starts no agents
 	Poke     service.Poke // of the dispatcher: an agent may have room
+	Arrived  service.Poke // of who carries effects to agents: one has connected
+	Pulse    *cluster.Pulse
 	Settings Settings
+
+	// What jobs may ask for. Nil answers that there is none.
+	Cache       Cache
+	Concurrency Concurrency
+	Approvals   Approvals
+	Pools       func() []Pool // of this node and others; must be quick
 }
 
 // Hub is the agents' side of this node. It is an http.Handler for the WebSocket endpoint.
@@ -142,9 +151,7 @@ type Hub struct {
 	unknown   map[string]bool      // unknown message types that were logged
 	warned    bool                 // that agents need no token
 
-	// Of the monitor alone.
-	watched   time.Time // its last turn
-	forgotten time.Time // when agents were last removed from the fleet
+	forgotten time.Time // when agents were last removed from the fleet; the monitor's
 }
 
 // New makes a hub. It serves connections between Start and Stop.

@@ -23,9 +23,13 @@ func ready(b *bench) (ids []string) {
 	return ids
 }
 
-// turn is one turn of the monitor after some time.
+// turn is one turn of the monitor after some time, in which the process ran.
 func (b *bench) turn(t *testing.T, after time.Duration) {
 	t.Helper()
+	for ; after > time.Second; after -= time.Second {
+		b.clock.advance(time.Second)
+		b.Pulse.Beat()
+	}
 	b.clock.advance(after)
 	if err := b.watch(t.Context()); err != nil {
 		t.Fatal(err)
@@ -158,15 +162,19 @@ func TestSilence(t *testing.T) {
 	tests := []struct {
 		name     string
 		features []string
+		asleep   time.Duration // the whole process, before the turns
 		turns    []time.Duration
 		dead     bool
 	}{
-		{"three minutes are too long", nil, []time.Duration{100 * time.Second, 81 * time.Second}, true},
-		{"less is only unhealthy", nil, []time.Duration{100 * time.Second, 79 * time.Second}, false},
-		{"twenty seconds are too long for a fast heart", []string{wire.FeatureFastBeat}, []time.Duration{15 * time.Second, 6 * time.Second}, true},
-		{"a fast heart may skip a beat", []string{wire.FeatureFastBeat}, []time.Duration{15 * time.Second, 4 * time.Second}, false},
-		{"a server that stood still listens first", nil, []time.Duration{0, 10 * time.Minute}, false},
-		{"and then judges", nil, []time.Duration{0, 10 * time.Minute, time.Second}, true},
+		{"three minutes are too long", nil, 0, []time.Duration{100 * time.Second, 81 * time.Second}, true},
+		{"less is only unhealthy", nil, 0, []time.Duration{100 * time.Second, 79 * time.Second}, false},
+		{"twenty seconds are too long for a fast heart", []string{wire.FeatureFastBeat}, 0, []time.Duration{15 * time.Second, 6 * time.Second}, true},
+		{"a fast heart may skip a beat", []string{wire.FeatureFastBeat}, 0, []time.Duration{15 * time.Second, 4 * time.Second}, false},
+		{"a server that stood still heard nobody", nil, 10 * time.Minute, []time.Duration{0}, false},
+		{"so everybody has the whole time again", nil, 10 * time.Minute, []time.Duration{0, 179 * time.Second}, false},
+		{"and no more", nil, 10 * time.Minute, []time.Duration{0, 181 * time.Second}, true},
+		{"the same for a fast heart", []string{wire.FeatureFastBeat}, time.Minute, []time.Duration{0, 19 * time.Second}, false},
+		{"which is lost like any other then", []string{wire.FeatureFastBeat}, time.Minute, []time.Duration{0, 21 * time.Second}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -174,6 +182,7 @@ func TestSilence(t *testing.T) {
 			p, _ := b.join(t, agent("a", tt.features...))
 			p.settle()
 			b.awaitIdle(t, "a")
+			b.clock.advance(tt.asleep)
 			for _, after := range tt.turns {
 				b.turn(t, after)
 			}

@@ -33,10 +33,8 @@ func (h *Hub) watch(ctx context.Context) error {
 
 // checkConnections closes connections whose peer is silent for too long, or whose token has expired.
 func (h *Hub) checkConnections() {
+	woke := h.Pulse.Woke()
 	now := h.Clock()
-	// A process that was held up has heard nobody. It listens for a turn before it judges.
-	stalled := !h.watched.IsZero() && now.Sub(h.watched) > 3*h.Settings.MonitorEvery
-	h.watched = now
 	h.mu.Lock()
 	registered := make([]*conn, 0, len(h.agents))
 	for _, c := range h.agents {
@@ -46,19 +44,19 @@ func (h *Hub) checkConnections() {
 	for _, c := range registered {
 		if expires := c.token.ExpiresAt; expires != nil && *expires <= now.UnixMilli() {
 			c.kick()
-		} else if !stalled {
-			h.checkSilence(c, now)
+		} else {
+			h.checkSilence(c, now, woke)
 		}
 	}
 }
 
 // checkSilence looks at one connection. While its frame is being applied, or its reader is held back, nobody listens:
 // that is no silence of the agent.
-func (h *Hub) checkSilence(c *conn, now time.Time) {
+func (h *Hub) checkSilence(c *conn, now, woke time.Time) {
 	if c.busy.Load() {
 		return
 	}
-	silence := now.Sub(h.epoch) - time.Duration(c.heard.Load())
+	silence := silenceOf(now, h.epoch.Add(time.Duration(c.heard.Load())), woke)
 	limit := h.Settings.DeadAfter
 	if c.has(wire.FeatureFastBeat) {
 		limit = h.Settings.FastDeadAfter
@@ -73,6 +71,15 @@ func (h *Hub) checkSilence(c *conn, now time.Time) {
 		c.warned = true
 		h.Log.Warn("agent is silent", "agent", c.name(), "silence", silence)
 	}
+}
+
+// silenceOf is how long an agent has been silent while somebody listened: a process that did not run heard nobody, so
+// silence begins anew when it wakes. woke is zero when it always ran.
+func silenceOf(now, heard, woke time.Time) time.Duration {
+	if woke.After(heard) {
+		heard = woke
+	}
+	return now.Sub(heard)
 }
 
 // retryDepartures tells the store again of lost connections that it did not take.

@@ -33,7 +33,7 @@ func TestDispatchCancelAndDrop(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	cancel := wire.JobCancel{MessageID: "c", RunID: "r", JobID: "j", Reason: "enough", Force: true}
-	if !b.Cancel("a", cancel) {
+	if !b.Send("a", cancel) {
 		t.Error("the agent is said not to be connected")
 	}
 	if diff := cmp.Diff(cancel, expect[wire.JobCancel](p)); diff != "" {
@@ -49,7 +49,7 @@ func TestDispatchCancelAndDrop(t *testing.T) {
 		t.Error("a closing connection took a dispatch")
 	}
 	p.expectClose(wire.CloseNoAck, "dispatch ack timeout")
-	if b.Cancel("nobody", cancel) || b.Drop("nobody", "x") {
+	if b.Send("nobody", cancel) || b.Drop("nobody", "x") {
 		t.Error("an agent that never came is said to be connected")
 	}
 }
@@ -138,7 +138,7 @@ func TestWhoKnowsUnroutable(t *testing.T) {
 		{"0.1.24", []string{wire.FeatureFastBeat}, false},
 	}
 	for _, tt := range tests {
-		if got := knowsUnroutable(tt.version, tt.features); got != tt.want {
+		if got := newer(tt.version, tt.features); got != tt.want {
 			t.Errorf("%q %q: %v", tt.version, tt.features, got)
 		}
 	}

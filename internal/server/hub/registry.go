@@ -68,6 +68,7 @@ func (h *Hub) setReady(c *conn) {
 	c.ready = true
 	h.mu.Unlock()
 	h.Poke.Wake()
+	h.Arrived.Wake()
 }
 
 // departure is a lost connection whose loss has not been taken by the store yet.
@@ -148,13 +149,13 @@ func (h *Hub) Ready() []dispatch.Agent {
 	defer h.mu.Unlock()
 	out := make([]dispatch.Agent, 0, len(h.sorted))
 	for _, c := range h.sorted {
-		if !c.ready || c.hold != "" || c.isClosing() {
+		if !c.ready || c.hold != "" || len(c.withdrawn) > 0 || c.isClosing() {
 			continue
 		}
 		r := c.agent.Load()
 		out = append(out, dispatch.Agent{
 			Agent:        label.Agent{ID: r.id, Labels: r.labels, Mandatory: r.mandatory},
-			ConnectionID: c.id, MaxConcurrency: r.maxConcurrency, KnowsUnroutable: r.unroutable,
+			ConnectionID: c.id, MaxConcurrency: r.maxConcurrency, KnowsUnroutable: r.newer,
 		})
 	}
 	return out
@@ -174,8 +175,8 @@ func (h *Hub) Dispatch(_ context.Context, connectionID string, frame wire.JobDis
 	return nil
 }
 
-// Cancel sends a job.cancel and reports whether the agent is connected here.
-func (h *Hub) Cancel(agentID string, m wire.JobCancel) bool {
+// Send sends a frame that the agent did not ask for, or asked for long ago, and reports whether it is connected here.
+func (h *Hub) Send(agentID string, m wire.Message) bool {
 	c := h.current(agentID)
 	return c != nil && c.send(m) == nil
 }

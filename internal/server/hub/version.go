@@ -8,11 +8,12 @@ import (
 	"kici/internal/core/wire"
 )
 
-// oldSchema is the last release of agents that drop a dispatch whole when it names the status unroutable.
+// oldSchema is the last release of agents that drop a dispatch whole when it names the status unroutable, and that do not
+// hear the end of a wait for their concurrency group.
 var oldSchema = [3]int{0, 1, 24}
 
-// knowsUnroutable tells whether an agent understands the status unroutable. Our own agents do, whatever their number.
-func knowsUnroutable(version string, features []string) bool {
+// newer tells whether an agent is newer than oldSchema. Our own agents are, whatever their number.
+func newer(version string, features []string) bool {
 	if slices.Contains(features, wire.FeatureFrameAck) {
 		return true
 	}

@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"kici/internal/kit/service"
+	"kici/internal/server/store"
+)
+
+const (
+	// channelPrefix is before the name of a line in the names of PostgreSQL's channels.
+	channelPrefix = "kici_"
+	// listenCheck is how long a quiet connection is trusted before it is asked whether it is still there.
+	listenCheck = 30 * time.Second
+	// databaseTime bounds one word with the database. A wake-up that takes longer is lost; a tick replaces it.
+	databaseTime = 5 * time.Second
+)
+
+// Bell carries wake-ups between the nodes that share a PostgreSQL database. A wake-up may be lost, when the connection
+// is, so whoever is woken by one also looks from time to time by itself. With SQLite there is one node, and no bell.
+type Bell struct {
+	url   string
+	db    *store.DB
+	node  string
+	log   *slog.Logger
+	lines []line
+}
+
+// line is one kind of wake-up.
+type line struct {
+	channel string
+	rung    service.Poke // on this node
+	local   service.Poke // whom it wakes here
+	remote  service.Poke // there is something to tell the other nodes
+}
+
+// NewBell makes the bell of a node. url is that of the database db.
+func NewBell(url string, db *store.DB, nodeID string, log *slog.Logger) *Bell {
+	return &Bell{url: url, db: db, node: nodeID, log: log}
+}
+
+// Line makes a poke that wakes local here, and its like of the same name on every other node. It is called before Start.
+func (b *Bell) Line(name string, local service.Poke) service.Poke {
+	if b.db.Dialect != store.Postgres {
+		return local
+	}
+	l := line{channel: channelPrefix + name, rung: service.NewPoke(), local: local, remote: service.NewPoke()}
+	b.lines = append(b.lines, l)
+	return l.rung
+}
+
+// Start runs the loops of the bell in the group.
+func (b *Bell) Start(loops *service.Group) {
+	for _, l := range b.lines {
+		loops.Go("bell "+l.channel, l.spread)
+		loops.Go("notify "+l.channel, func(ctx context.Context) error { return b.notify(ctx, l) })
+	}
+	if len(b.lines) > 0 {
+		loops.Go("listen", b.listen)
+	}
+}
+
+// spread wakes at once here, and lets somebody else tell the others: the database may be slow.
+func (l line) spread(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.rung:
+			l.local.Wake()
+			l.remote.Wake()
+		}
+	}
+}
+
+// notify tells the other nodes. What is rung while it does so is one more word, however often it was.
+func (b *Bell) notify(ctx context.Context, l line) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.remote:
+		}
+		if err := b.notifyOnce(ctx, l); err != nil && ctx.Err() == nil {
+			b.log.Warn("other nodes not woken, they look by themselves in a moment", "channel", l.channel, "err", err)
+		}
+	}
+}
+
+func (b *Bell) notifyOnce(ctx context.Context, l line) error {
+	ctx, cancel := context.WithTimeout(ctx, databaseTime)
+	defer cancel()
+	_, err := b.db.Read().ExecContext(ctx, "SELECT pg_notify($1, $2)", l.channel, b.node)
+	return err
+}
+
+// listen hears the other nodes, on a connection of its own, until that is lost. Its caller starts it again.
+func (b *Bell) listen(ctx context.Context) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTime)
+		defer cancel()
+		_ = conn.Close(ctx) // it is given up either way
+	}()
+	for _, l := range b.lines {
+		l.local.Wake() // nobody heard what was rung before
+	}
+	for {
+		if err := b.hear(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *Bell) connect(ctx context.Context) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(b.url)
+	if err != nil {
+		return nil, errors.New("listen to other nodes: the database URL cannot be read") // its error may repeat the password
+	}
+	config.RuntimeParams["application_name"] = "kici-listen"
+	ctx, cancel := context.WithTimeout(ctx, databaseTime)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("listen to other nodes: %w", err)
+	}
+	for _, l := range b.lines {
+		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
+			return nil, errors.Join(fmt.Errorf("listen to other nodes: %w", err), conn.Close(ctx))
+		}
+	}
+	return conn, nil
+}
+
+// hear waits for one wake-up. After a long silence it makes sure that the connection is not dead.
+func (b *Bell) hear(ctx context.Context, conn *pgx.Conn) error {
+	limited, cancel := context.WithTimeout(ctx, listenCheck)
+	defer cancel()
+	heard, err := conn.WaitForNotification(limited)
+	if err == nil {
+		b.wake(heard.Channel, heard.Payload)
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if limited.Err() == nil {
+		return fmt.Errorf("listen to other nodes: %w", err)
+	}
+	checking, cancel := context.WithTimeout(ctx, databaseTime)
+	defer cancel()
+	if err := conn.Ping(checking); err != nil {
+		return fmt.Errorf("listen to other nodes: %w", err)
+	}
+	return nil
+}
+
+// wake passes on what another node rang. A node has heard itself already.
+func (b *Bell) wake(channel, from string) {
+	if from == b.node {
+		return
+	}
+	for _, l := range b.lines {
+		if l.channel == channel {
+			l.local.Wake()
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"kici/internal/core/label"
+	"kici/internal/core/wire"
+	"kici/internal/server/fleet"
+)
+
+// local names, to jobs, what belongs to this node.
+const local = "local"
+
+// apiMethods are the questions about the fleet that a job may ask. The error is for the job to read.
+var apiMethods = map[string]func(h *Hub, ctx context.Context, params json.RawMessage) (any, error){
+	"infrastructure.list": (*Hub).infrastructure,
+	"inventory.query":     (*Hub).inventoryQuery,
+	"inventory.get":       (*Hub).inventoryGet,
+}
+
+// apiRequest answers a call of the agent API. One that names a job is answered only to the job's agent. The fleet is read
+// beside the reader: it may be large.
+func (c *conn) apiRequest(ctx context.Context, m wire.APIRequest) error {
+	var params struct {
+		JobID string `json:"jobId"`
+	}
+	if json.Unmarshal(m.Params, &params) == nil && params.JobID != "" {
+		refused := wire.APIResponse{RequestID: m.RequestID, Error: errNotOwner}
+		if _, ok, err := c.owns(ctx, params.JobID, refused); err != nil || !ok {
+			return err
+		}
+	}
+	method, ok := apiMethods[m.Method]
+	if !ok {
+		c.answer(wire.APIResponse{RequestID: m.RequestID, Error: fmt.Sprintf("Unknown API method '%s'", m.Method)})
+		return nil
+	}
+	c.aside("", func(ctx context.Context) { c.answer(c.hub.callAPI(ctx, method, m)) })
+	return nil
+}
+
+// badParams is an error that the caller of a method made.
+type badParams struct{ text string }
+
+func (e *badParams) Error() string { return e.text }
+
+// apiTrouble is all that a job learns of an error that is not its own.
+const apiTrouble = "internal error"
+
+func (h *Hub) callAPI(ctx context.Context, method func(*Hub, context.Context, json.RawMessage) (any, error), m wire.APIRequest) wire.APIResponse {
+	answer := wire.APIResponse{RequestID: m.RequestID}
+	result, err := method(h, ctx, m.Params)
+	if err == nil {
+		answer.Result, err = json.Marshal(result)
+	}
+	if wrong, ok := errors.AsType[*badParams](err); ok {
+		answer.Error = wrong.text
+	} else if err != nil {
+		h.Log.Warn("agent API call failed", "method", m.Method, "err", err)
+		answer.Error = apiTrouble
+	}
+	return answer
+}
+
+// apiAgent is an agent as infrastructure.list shows it.
+type apiAgent struct {
+	AgentID       string   `json:"agentId"`
+	Labels        []string `json:"labels"`
+	ScalerManaged bool     `json:"scalerManaged"`
+	Source        string   `json:"source"`
+}
+
+// infrastructure lists what is there to run jobs: scalers, and the connected agents of every node.
+func (h *Hub) infrastructure(ctx context.Context, _ json.RawMessage) (any, error) {
+	agents, err := fleet.List(ctx, h.DB.Read())
+	if err != nil {
+		return nil, err
+	}
+	out := struct {
+		Scalers []Pool     `json:"scalers"`
+		Agents  []apiAgent `json:"agents"`
+	}{[]Pool{}, []apiAgent{}}
+	if h.Pools != nil {
+		out.Scalers = append(out.Scalers, h.Pools()...)
+	}
+	for _, a := range agents {
+		if a.Connected() {
+			out.Agents = append(out.Agents, apiAgent{a.ID, a.Labels, a.SingleUse(), h.source(a.NodeID)})
+		}
+	}
+	return out, nil
+}
+
+func (h *Hub) source(nodeID string) string {
+	if nodeID == h.Settings.NodeID {
+		return local
+	}
+	return nodeID
+}
+
+// apiHost is an entry of the inventory.
+type apiHost struct {
+	AgentID    string         `json:"agentId"`
+	Labels     []string       `json:"labels"`
+	Properties map[string]any `json:"properties"`
+	Hostname   *string        `json:"hostname"`
+	Platform   *string        `json:"platform"`
+	Arch       *string        `json:"arch"`
+	Lifecycle  string         `json:"lifecycleClass"`
+	Status     string         `json:"status"` // ready, unreachable or stale
+	LastSeen   string         `json:"lastSeen"`
+}
+
+// inventoryQuery lists the known hosts that some group of include fits and no matcher of exclude does. Without a group it
+// lists all of them.
+func (h *Hub) inventoryQuery(ctx context.Context, raw json.RawMessage) (any, error) {
+	var q struct {
+		Include [][]label.Matcher `json:"include"`
+		Exclude []label.Matcher   `json:"exclude"`
+	}
+	if err := decodeParams(raw, &q); err != nil {
+		return nil, &badParams{"inventory.query: include must be a list of lists of matchers and exclude a list of matchers, each " + label.MatcherShapes}
+	}
+	if len(q.Include) == 0 {
+		q.Include = [][]label.Matcher{{}}
+	}
+	agents, err := fleet.List(ctx, h.DB.Read())
+	if err != nil {
+		return nil, err
+	}
+	hosts := []apiHost{}
+	for _, a := range agents {
+		fits, err := label.Hosts(q.Include, q.Exclude, a.Labels)
+		if err != nil {
+			return nil, &badParams{"inventory.query: " + err.Error()}
+		}
+		if fits {
+			hosts = append(hosts, h.hostEntry(a))
+		}
+	}
+	return hosts, nil
+}
+
+// inventoryGet is the entry of one host, or null.
+func (h *Hub) inventoryGet(ctx context.Context, raw json.RawMessage) (any, error) {
+	var q struct {
+		AgentID string `json:"agentId"`
+	}
+	if err := decodeParams(raw, &q); err != nil || q.AgentID == "" {
+		return nil, &badParams{"inventory.get: agentId must be the id of an agent"}
+	}
+	a, err := fleet.Get(ctx, h.DB.Read(), q.AgentID)
+	if errors.Is(err, fleet.ErrUnknown) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h.hostEntry(a), nil
+}
+
+func decodeParams(raw json.RawMessage, into any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// hostEntry shows a host. One that has been gone for longer than ephemeral agents are remembered is stale.
+func (h *Hub) hostEntry(a fleet.Agent) apiHost {
+	e := apiHost{AgentID: a.ID, Labels: a.Labels, Properties: a.Properties, Hostname: known(a.Hostname), Platform: known(a.Platform),
+		Arch: known(a.Arch), Lifecycle: a.Lifecycle, Status: "ready", LastSeen: time.UnixMilli(a.LastSeenAt).UTC().Format("2006-01-02T15:04:05.000Z")}
+	if e.Properties == nil {
+		e.Properties = map[string]any{}
+	}
+	if !a.Connected() {
+		e.Status = "unreachable"
+		if h.Clock.Millis()-a.DisconnectedAt > h.Settings.RosterTTL.Milliseconds() {
+			e.Status = "stale"
+		}
+	}
+	return e
+}
+
+// known is nil for what an agent did not say.
+func known(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
