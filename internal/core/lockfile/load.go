@@ -76,8 +76,9 @@ func Load(raw []byte, repo, ref string) (*File, *ParseError) {
 	if f := checkFile(root); f != nil {
 		return fail(f.kind, f.message)
 	}
-	var d decoder
-	return d.file(root), nil
+	f := &File{}
+	f.read(&decoder{}, root) // what is wrong with a workflow stands in the workflow
+	return f, nil
 }
 
 // supported is the version policy: exact equality today.
@@ -114,7 +115,8 @@ func DecodeJob(raw []byte, workflow string) (Job, error) {
 		return Job{}, errors.New(f.message)
 	}
 	var d decoder
-	j := d.job(n, "job")
+	var j Job
+	j.read(&d, n)
 	if err := d.err(); err != nil {
 		return Job{}, fmt.Errorf("decode job of workflow '%s': %w", workflow, err)
 	}
@@ -190,7 +192,7 @@ func (c *checker) workflow(n *jsontree.Node, i int) {
 		c.fail(Malformed, "Invalid lock file: workflows[%d] is %s, not an object", i, n.Kind)
 		return
 	}
-	name := nameOf(n, "?")
+	name := nameOf(n, "name", "?")
 	jobs := n.Member("jobs")
 	if jobs == nil || jobs.Kind == jsontree.Null {
 		return // a workflow without jobs never runs anything, which planning says
@@ -212,7 +214,7 @@ func (c *checker) job(n *jsontree.Node, workflow string) {
 	if t := n.Member("_type"); t == nil || t.Kind != jsontree.Text || t.Text() != string(KindStatic) {
 		return
 	}
-	at := place{workflow: workflow, job: nameOf(n, "?")}
+	at := place{workflow: workflow, job: nameOf(n, "name", "?")}
 	in := func(field string) place { at.field = field; return at }
 	c.matchers(n.Member("runsOn"), in("runsOn"))
 	c.matchers(n.Member("excludeLabels"), in("excludeLabels"))
@@ -306,8 +308,9 @@ func matcher(n *jsontree.Node) (m label.Matcher, ok bool) {
 	return m, false
 }
 
-func nameOf(n *jsontree.Node, otherwise string) string {
-	if m := n.Member("name"); m != nil && m.Kind == jsontree.Text {
+// nameOf is a member that is a text, cleaned.
+func nameOf(n *jsontree.Node, key, otherwise string) string {
+	if m := n.Member(key); m != nil && m.Kind == jsontree.Text {
 		return clean(m)
 	}
 	return otherwise

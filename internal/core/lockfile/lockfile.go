@@ -115,7 +115,7 @@ func (f *File) Workflow(name string) *Workflow {
 
 // Inline is an expression, the source text of one arrow function over the event, that stands where a constant could.
 type Inline struct {
-	Expression string
+	Expression string `json:"expression"`
 }
 
 // MarshalJSON writes the tagged object of the document.

@@ -3,11 +3,9 @@ package lockfile
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	"kici/internal/kit/ecma"
-	"kici/internal/kit/jsontree"
 )
 
 // Pairs is a map of texts whose order carries meaning: matrix values, include and exclude entries, env. Keys that look
@@ -42,15 +40,7 @@ func (p Pairs) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads an object of texts; numbers and booleans are taken as their text.
-func (p *Pairs) UnmarshalJSON(raw []byte) error {
-	n, err := jsontree.Parse(string(raw))
-	if err != nil {
-		return fmt.Errorf("read pairs: %w", err)
-	}
-	var d decoder
-	*p = d.pairs(n, "pairs")
-	return d.err()
-}
+func (p *Pairs) UnmarshalJSON(raw []byte) error { return unmarshal(raw, p) }
 
 // Ordered is a map of any values whose order carries meaning.
 type Ordered []Member
@@ -67,15 +57,7 @@ func (o Ordered) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads an object.
-func (o *Ordered) UnmarshalJSON(raw []byte) error {
-	n, err := jsontree.Parse(string(raw))
-	if err != nil {
-		return fmt.Errorf("read ordered map: %w", err)
-	}
-	var d decoder
-	*o = d.ordered(n, "map")
-	return d.err()
-}
+func (o *Ordered) UnmarshalJSON(raw []byte) error { return unmarshal(raw, o) }
 
 func marshalMembers(n int, member func(int) (string, any)) ([]byte, error) {
 	var b bytes.Buffer

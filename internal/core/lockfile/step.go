@@ -4,25 +4,25 @@ import "encoding/json"
 
 // Step is one entry of a job's steps: an ordinary step, or a parallel group with Children (Kind "parallel").
 type Step struct {
-	Kind            string // "", "sequential" or "parallel"
-	Name            string
-	HasOutputs      bool
-	ContinueOnError *bool
-	TimeoutMs       int64 // 0: the agent's default
-	Retry           *Retry
-	Cache           []CacheSpec
-	SourceLocation  *SourceLocation
-	HasRules        bool
-	Rules           []Rule
-	HasOnCancel     bool
-	HasCleanup      bool
-	HasCheck        bool
-	HasWhenInSync   bool
-	Approval        *Approval
+	Kind            string          `json:"kind,omitempty"` // "", "sequential" or "parallel"
+	Name            string          `json:"name"`
+	HasOutputs      bool            `json:"hasOutputs"`
+	ContinueOnError *bool           `json:"continueOnError,omitempty"`
+	TimeoutMs       int64           `json:"timeout,omitempty"` // 0: the agent's default
+	Retry           *Retry          `json:"retry,omitempty"`
+	Cache           []CacheSpec     `json:"cache,omitempty"`
+	SourceLocation  *SourceLocation `json:"sourceLocation,omitempty"`
+	HasRules        bool            `json:"hasRules,omitempty"`
+	Rules           []Rule          `json:"rules,omitempty"`
+	HasOnCancel     bool            `json:"hasOnCancel,omitempty"`
+	HasCleanup      bool            `json:"hasCleanup,omitempty"`
+	HasCheck        bool            `json:"hasCheck,omitempty"`
+	HasWhenInSync   bool            `json:"hasWhenInSync,omitempty"`
+	Approval        *Approval       `json:"approval,omitempty"`
 
-	FailFast    *bool // parallel groups only; absent: true
-	MaxParallel int   // parallel groups only; 0: no bound
-	Children    []Step
+	FailFast    *bool  `json:"failFast,omitempty"`    // parallel groups only; absent: true
+	MaxParallel int    `json:"maxParallel,omitempty"` // parallel groups only; 0: no bound
+	Children    []Step `json:"children,omitempty"`    // parallel groups only
 }
 
 // Retry is a step's retry policy; delays in milliseconds.
@@ -68,28 +68,9 @@ func (s Step) MarshalJSON() ([]byte, error) {
 			Children    []Step `json:"children"`
 		}{s.Kind, s.Name, s.FailFast, s.MaxParallel, orEmpty(s.Children)})
 	}
-	return json.Marshal(stepJSON{
-		s.Kind, s.Name, s.HasOutputs, s.ContinueOnError, s.TimeoutMs, s.Retry, s.Cache, s.SourceLocation, s.HasRules,
-		s.Rules, s.HasOnCancel, s.HasCleanup, s.HasCheck, s.HasWhenInSync, s.Approval,
-	})
-}
-
-type stepJSON struct {
-	Kind            string          `json:"kind,omitempty"`
-	Name            string          `json:"name"`
-	HasOutputs      bool            `json:"hasOutputs"`
-	ContinueOnError *bool           `json:"continueOnError,omitempty"`
-	TimeoutMs       int64           `json:"timeout,omitempty"`
-	Retry           *Retry          `json:"retry,omitempty"`
-	Cache           []CacheSpec     `json:"cache,omitempty"`
-	SourceLocation  *SourceLocation `json:"sourceLocation,omitempty"`
-	HasRules        bool            `json:"hasRules,omitempty"`
-	Rules           []Rule          `json:"rules,omitempty"`
-	HasOnCancel     bool            `json:"hasOnCancel,omitempty"`
-	HasCleanup      bool            `json:"hasCleanup,omitempty"`
-	HasCheck        bool            `json:"hasCheck,omitempty"`
-	HasWhenInSync   bool            `json:"hasWhenInSync,omitempty"`
-	Approval        *Approval       `json:"approval,omitempty"`
+	type plain Step
+	s.FailFast, s.MaxParallel, s.Children = nil, 0, nil
+	return json.Marshal(plain(s))
 }
 
 // orEmpty makes a missing list an empty one, since the document writes required lists always.

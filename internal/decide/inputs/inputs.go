@@ -132,14 +132,14 @@ func checkText(d *lockfile.Input, text string) (issues []Issue) {
 	if d.Max != nil && length > *d.Max {
 		issues = append(issues, Issue{d.Name, IssueTooBig, "longer than " + ecma.FormatNumber(*d.Max) + " characters"})
 	}
-	if !d.HasPattern {
+	if d.Pattern == nil {
 		return issues
 	}
 	// A pattern that cannot be tried refuses the value: it was declared to keep something out.
-	if found, err := regex.Search(d.Pattern, "", text); err != nil {
+	if found, err := regex.Search(*d.Pattern, "", text); err != nil {
 		issues = append(issues, Issue{d.Name, IssueFormat, err.Error()})
 	} else if !found {
-		issues = append(issues, Issue{d.Name, IssueFormat, "does not match /" + d.Pattern + "/"})
+		issues = append(issues, Issue{d.Name, IssueFormat, "does not match /" + *d.Pattern + "/"})
 	}
 	return issues
 }

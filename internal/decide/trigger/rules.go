@@ -158,7 +158,7 @@ func (t *trace) commentedOn() subject {
 }
 
 // body matches the comment's text: a glob covers all of it, an expression is searched for.
-func (t *trace) body(m *lockfile.BodyMatch) bool {
+func (t *trace) body(m *lockfile.BranchPattern) bool {
 	if m == nil || t.err != nil {
 		return t.err == nil
 	}
@@ -167,7 +167,7 @@ func (t *trace) body(m *lockfile.BodyMatch) bool {
 		kind = "glob"
 	}
 	text := t.field("comment", "body").or("")
-	passed := t.name(lockfile.BranchPattern{Type: kind, Pattern: m.Pattern, Flags: m.Flags}, text.text)
+	passed := t.name(*m, text.text)
 	return t.err == nil && t.record("bodyMatch ("+kind+")", []string{m.Pattern}, text, passed)
 }
 
