@@ -10,6 +10,7 @@ import (
 const (
 	MaxJobsPerRun       = 1024
 	MaxMatrix           = 256
+	MaxFanoutHosts      = 1024
 	MaxName             = 128
 	MaxRepository       = 256
 	MaxText             = 2000

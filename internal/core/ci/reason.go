@@ -13,6 +13,9 @@ type Reason struct {
 const (
 	ReasonNeeds           = "needs"             // waits for jobs that it needs
 	ReasonWave            = "wave"              // waits for a place in its fan-out
+	ReasonInit            = "init"              // waits for an agent to compute a part of it
+	ReasonHold            = "hold"              // waits for a person or a time
+	ReasonConcurrency     = "concurrency"       // waits for a place in its run's concurrency group
 	ReasonQueued          = "queued"            // an agent fits; all that fit are busy
 	ReasonNoAgent         = "no_agent"          // no connected agent fits the selector
 	ReasonDraining        = "draining"          // the server accepts no new work
@@ -31,6 +34,7 @@ const (
 	ReasonAttempts        = "attempts_exceeded" // refused or unanswered too often
 	ReasonStale           = "stale"             // running without a sign of life
 	ReasonCancelled       = "cancelled"         // somebody asked for it
+	ReasonSuperseded      = "superseded"        // a newer run took its place in the concurrency group
 	ReasonInitFailure     = "init_failure"      // it never could start; see InitFailure
 	ReasonDriftDropped    = "drift_dropped"     // its generator no longer makes it
 	ReasonFailedJobs      = "failed_jobs"       // a run: jobs of it failed

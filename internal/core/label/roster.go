@@ -14,6 +14,8 @@ type RosterHost struct {
 	AgentID    string
 	Name       string // as the agent says; several may say the same, and some say none
 	Labels     []string
+	Platform   string // in Node's words: linux, x64
+	Arch       string
 	Ephemeral  bool // destroyed with its connection: what is gone stays gone
 	Connected  bool
 	LastSeenAt int64 // epoch milliseconds

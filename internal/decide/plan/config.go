@@ -17,6 +17,8 @@ type config struct {
 	BaseJobName       string                `json:"baseJobName"`
 	MatrixValues      *lockfile.Pairs       `json:"matrixValues,omitempty"`
 	DispatchInputs    json.RawMessage       `json:"dispatchInputs,omitempty"`
+	Host              string                `json:"host,omitempty"`
+	Agent             *agentFacts           `json:"agent,omitempty"`
 	FanoutIndex       *int                  `json:"fanoutIndex,omitempty"`
 	FanoutTotal       int                   `json:"fanoutTotal,omitempty"`
 	RunsOnPick        string                `json:"runsOnPick"`
@@ -36,6 +38,14 @@ type config struct {
 	CacheRefScope     string                `json:"cacheRefScope"`
 	Provider          string                `json:"provider,omitempty"`
 	CheckMode         string                `json:"checkMode,omitempty"`
+}
+
+// agentFacts is what steps read of the host that a fan-out gave them.
+type agentFacts struct {
+	Host     string   `json:"host"`
+	Labels   []string `json:"labels"`
+	Platform string   `json:"platform,omitempty"`
+	Arch     string   `json:"arch,omitempty"`
 }
 
 // newConfig is what all children of a job share.
@@ -72,6 +82,9 @@ func (c config) child(j Job) (json.RawMessage, error) {
 	c.Name = j.Name
 	if j.VariantKind == VariantMatrix {
 		c.MatrixValues = &j.MatrixValues
+	}
+	if h := j.Host; h != nil {
+		c.Host, c.Agent = h.Name, &agentFacts{Host: h.Name, Labels: append([]string{}, h.Labels...), Platform: h.Platform, Arch: h.Arch}
 	}
 	if j.FanoutTotal > 0 {
 		c.FanoutIndex, c.FanoutTotal = &j.FanoutIndex, j.FanoutTotal

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"kici/internal/core/ci"
+	"kici/internal/core/label"
 	"kici/internal/core/lockfile"
 	"kici/internal/kit/collate"
 )
@@ -18,6 +20,7 @@ type Child struct {
 	VariantKind string         // "", VariantMatrix or VariantHost
 	Values      lockfile.Pairs // of a matrix child, in the order that its name shows
 	Host        *Host          // of a host child
+	Failure     string         // of a host child: why it can never run; "" when it can
 	Label       string         // the part of Name that tells it from its siblings
 	Index       int            // rank among the children by collation of names, of host children by agent id
 	Total       int            // 0: no position, since there are no siblings
@@ -26,7 +29,7 @@ type Child struct {
 // Host is one host of a fan-out, from the roster.
 type Host struct {
 	AgentID  string
-	Name     string
+	Name     string // unique in the fan-out
 	Labels   []string
 	Platform string
 	Arch     string
@@ -77,8 +80,32 @@ func FanOutResolved(job string, combos []lockfile.Pairs) ([]Child, error) {
 	return matrixChildren(job, combos), nil
 }
 
-// FanOutHosts makes one child for each host, in the order given. Two hosts of one name give two children of one name,
-// which their agent ids tell apart. The error is a *FanoutError.
+// hosts makes the children of a job that runs on all hosts of the roster that fit. A host that is away and shall fail has
+// a child too, which says so.
+func (b *builder) hosts(j lockfile.Job) ([]Child, error) {
+	fanout := label.Fanout{Include: j.RunsOnAll.Include, Exclude: j.RunsOnAll.Exclude, OnUnreachable: j.OnUnreachable, Grace: b.in.RosterGrace}
+	places, err := fanout.Roster(b.in.Roster, b.in.Now)
+	if err != nil {
+		return nil, fanoutError("job '%s': %v", j.Name, err)
+	}
+	places = slices.DeleteFunc(places, func(p label.Place) bool { return p.Action == label.HostSkip })
+	hosts := make([]Host, len(places))
+	for i, p := range places {
+		hosts[i] = Host{AgentID: p.Host.AgentID, Name: p.Label, Labels: p.Host.Labels, Platform: p.Host.Platform, Arch: p.Host.Arch}
+	}
+	children, err := FanOutHosts(j.Name, hosts, cmp.Or(b.in.MaxHosts, ci.MaxFanoutHosts))
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range places {
+		if p.Action == label.HostFail {
+			children[i].Failure = fmt.Sprintf("job '%s' cannot run: %s", children[i].Name, p.Why)
+		}
+	}
+	return children, nil
+}
+
+// FanOutHosts makes one child for each host, in the order given. The error is a *FanoutError.
 func FanOutHosts(job string, hosts []Host, limit int) ([]Child, error) {
 	switch {
 	case len(hosts) == 0:

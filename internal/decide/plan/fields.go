@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"kici/internal/core/lockfile"
 	"kici/internal/decide/contexts"
@@ -141,15 +142,32 @@ func (f fields) concurrencyGroup(j lockfile.Job) string {
 	return ""
 }
 
-// needsAgent names the field that only an agent can evaluate, "" when there is none.
-func needsAgent(j lockfile.Job, bound contexts.Names) string {
-	switch {
-	case bound.Unnamed:
-		return "the name of a context"
-	case j.DynamicEnv && (j.Env == nil || j.Env.Inline == nil):
-		return "its env"
-	case j.DynamicConcurrencyGroup && (j.ConcurrencyGroup == nil || j.ConcurrencyGroup.Inline == nil):
-		return "its concurrency group"
+// unresolved says which parts of a job only an agent can compute.
+type unresolved struct {
+	contexts, env, group, matrix bool
+}
+
+func (u unresolved) any() bool { return u != unresolved{} }
+
+// words names the parts for people.
+func (u unresolved) words() string {
+	var parts []string
+	for _, p := range []struct {
+		open bool
+		name string
+	}{{u.contexts, "the name of a context"}, {u.env, "its env"}, {u.group, "its concurrency group"}, {u.matrix, "its matrix"}} {
+		if p.open {
+			parts = append(parts, p.name)
+		}
 	}
-	return ""
+	return strings.Join(parts, ", ")
+}
+
+func needsAgent(j lockfile.Job, bound contexts.Names) unresolved {
+	return unresolved{
+		contexts: bound.Unnamed,
+		env:      j.DynamicEnv && (j.Env == nil || j.Env.Inline == nil),
+		group:    j.DynamicConcurrencyGroup && (j.ConcurrencyGroup == nil || j.ConcurrencyGroup.Inline == nil),
+		matrix:   j.Matrix != nil && j.Matrix.Type == "dynamic",
+	}
 }

@@ -78,8 +78,8 @@ func needsAgentVector(t *testing.T, c vectors.SuiteCase) {
 	j := lockJob(t, json.RawMessage(`{"name":"j","contexts":`+string(in.Elements)+`}`))
 	var want struct{ NeedsInit bool }
 	decode(t, c.Expected, &want)
-	if what := needsAgent(j, contexts.NamesOf(j.Environments, in.InlineNames)); (what != "") != want.NeedsInit {
-		t.Errorf("needs an agent for %q, want %v", what, want.NeedsInit)
+	if open := needsAgent(j, contexts.NamesOf(j.Environments, in.InlineNames)); open.any() != want.NeedsInit {
+		t.Errorf("needs an agent for %q, want %v", open.words(), want.NeedsInit)
 	}
 }
 

@@ -35,7 +35,7 @@ func edges(jobs []dependant, expansion map[string][]string) []Edge {
 			for _, u := range upstreams {
 				if !seen[u] {
 					seen[u] = true
-					out = append(out, Edge{Job: j.name, Upstream: u, RunOn: runOn})
+					out = append(out, Edge{Job: j.name, Upstream: u, RunOn: runOn, ViaGroup: n.Name == ""})
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
@@ -30,15 +31,20 @@ type Input struct {
 	Source   Source
 	Org      string
 	RunID    string
-	// NewID gives the id of the job of that name. Ids that follow from the run and the name make a plan that is made
-	// twice the same plan.
-	NewID func(name string) string
 
 	ContentHashOmitted bool            // of test runs, whose source is an uploaded overlay that no hash was made of
 	CacheShared        bool            // the contributor is trusted: caches may be shared with other refs
 	DispatchInputs     json.RawMessage // an object, or nil
 	CheckMode          string          // "", apply, check or check-fail-on-drift
 	MaxJobs            int             // 0: ci.MaxJobsPerRun
+	// Platform and Arch are of the agents that run jobs which work for others, in Node's words: linux, x64.
+	Platform, Arch string
+	Packing        *Packing // what must be packed before any job, nil: nothing
+	// Roster are the hosts that a fan-out over hosts chooses from, as they are at the time Now, epoch milliseconds.
+	Roster      []label.RosterHost
+	Now         int64
+	RosterGrace time.Duration // silence after which a connected host counts as lost
+	MaxHosts    int           // of one fan-out; 0: ci.MaxFanoutHosts
 	// Approvals says that the caller holds runs and jobs until people approve them. Without it whatever asks for an
 	// approval is refused: running it unasked would be the worst answer.
 	Approvals bool
@@ -51,15 +57,20 @@ type Plan struct {
 	Jobs        []Job // in the order of dispatch; names are unique
 	Edges       []Edge
 	Approval    *lockfile.Approval // holds the run before any job
+	Concurrency *lockfile.Concurrency
 	InitFailure *ci.InitFailure
+	// Document is what it was planned from, for Decode, when jobs of the run give more jobs later; nil otherwise.
+	Document json.RawMessage
 }
 
 // Job is one expanded job. With an InitFailure it is born failed, so that what depends on it resolves, and has no Config.
 type Job struct {
 	ID             string
+	Kind           ci.JobKind
 	Name           string // BaseName, or BaseName (VariantLabel)
 	BaseName       string // the name in the source
 	MatrixValues   lockfile.Pairs
+	Host           *Host  // of a host child: the only host that may take it
 	VariantKind    string // "", VariantMatrix or VariantHost
 	VariantLabel   string
 	FanoutIndex    int // rank among the children, from 0
@@ -74,10 +85,15 @@ type Job struct {
 	Concurrency    string   // concurrency group, or ""
 	Approval       *lockfile.Approval
 	Root           bool // waits for no other job
-	WaveGated      bool // waits for a place in its fan-out
-	MaxParallel    int  // width of the fan-out's wave; 0: none
-	FailFast       bool // acts only with MaxParallel
-	InitFailure    *ci.InitFailure
+	// Deferred tells that the job waits for the init job that names it as its Target; it has no Config until then.
+	Deferred      bool
+	Target        string          // of an init job: base name of the job it works for
+	Group         string          // of generated jobs, and of their generator: the group that dependants name
+	DynamicSource json.RawMessage // of a generated job: how its agent makes it again, without the event
+	WaveGated     bool            // waits for a place in its fan-out
+	MaxParallel   int             // width of the fan-out's wave; 0: none
+	FailFast      bool            // acts only with MaxParallel
+	InitFailure   *ci.InitFailure
 }
 
 // The kinds of fan-out children.
@@ -86,18 +102,17 @@ const (
 	VariantHost   = "host"
 )
 
-// Edge says that Job waits for Upstream to end in one of RunOn. Both are names of jobs of the plan.
+// Edge says that Job waits for Upstream to end in one of RunOn. Both are names of jobs of the run.
 type Edge struct {
 	Job, Upstream string
 	RunOn         []ci.JobStatus
+	// ViaGroup tells that Upstream is a generator, needed for the jobs that it will make: they take its place.
+	ViaGroup bool
 }
 
 // Build plans a run. The error is a defect of the caller or of the sandbox; whatever is wrong with the workflow is an
 // init failure of the plan or of a job.
 func Build(in Input) (Plan, error) {
-	if in.NewID == nil {
-		return Plan{}, fmt.Errorf("plan workflow %s: no source of ids", in.Workflow.Name)
-	}
 	event, err := json.Marshal(in.Event)
 	if err != nil {
 		return Plan{}, fmt.Errorf("plan workflow %s: marshal event: %w", in.Workflow.Name, err)
@@ -105,24 +120,31 @@ func Build(in Input) (Plan, error) {
 	if in.MaxJobs == 0 {
 		in.MaxJobs = ci.MaxJobsPerRun
 	}
-	p := Plan{Workflow: in.Workflow.Name, TimeoutMs: in.Workflow.TimeoutMs, Approval: in.Workflow.Approval}
+	w := in.Workflow
+	p := Plan{Workflow: w.Name, TimeoutMs: w.TimeoutMs, Approval: w.Approval, Concurrency: w.Concurrency}
 	if p.InitFailure = refuse(in); p.InitFailure != nil {
 		return p, nil
 	}
-	b := builder{in: in, eval: evaluator{event: event}, expansion: map[string][]string{}, taken: baseNames(in.Workflow)}
-	for i, j := range in.Workflow.Jobs {
+	b := newBuilder(in, event)
+	for name := range baseNames(w) {
+		b.taken[name] = 1
+	}
+	for i, j := range w.Jobs {
 		if err := b.add(i, j); err != nil {
-			return Plan{}, fmt.Errorf("plan workflow %s: %w", in.Workflow.Name, err)
+			return Plan{}, fmt.Errorf("plan workflow %s: %w", w.Name, err)
 		}
 		if b.count > in.MaxJobs {
 			p.InitFailure = b.tooMany(i)
 			return p, nil
 		}
 	}
-	p.Jobs = b.jobs
-	p.Edges = edges(b.needs, b.expansion)
-	markRoots(p.Jobs, b.needs, p.Edges)
-	return p, nil
+	if p.Jobs, p.Edges, err = b.finish(); err != nil {
+		return Plan{}, fmt.Errorf("plan workflow %s: %w", w.Name, err)
+	}
+	if b.grows {
+		p.Document, err = in.encode()
+	}
+	return p, err
 }
 
 // refuse tells why the workflow cannot be planned at all.
@@ -143,7 +165,7 @@ func refuse(in Input) *ci.InitFailure {
 	return nil
 }
 
-// builder collects the jobs of a plan.
+// builder collects jobs: all of a plan, or those that a job of a run gives.
 type builder struct {
 	in        Input
 	eval      evaluator
@@ -152,6 +174,13 @@ type builder struct {
 	needs     []dependant         // one for each job, in the same order
 	expansion map[string][]string // base name or group → names of its jobs
 	taken     map[string]int      // names in use, with the number of children that asked for each
+	grows     bool
+	generated *generation       // of jobs that a generator gave
+	pins      map[string]string // of those, base name → the only agent that may take the job
+}
+
+func newBuilder(in Input, event json.RawMessage) *builder {
+	return &builder{in: in, eval: evaluator{event: event}, expansion: map[string][]string{}, taken: map[string]int{}, pins: map[string]string{}}
 }
 
 // add plans one entry of the workflow's jobs, the i-th.
@@ -160,62 +189,116 @@ func (b *builder) add(i int, j lockfile.Job) error {
 	case lockfile.KindStatic:
 		return b.static(j)
 	case lockfile.KindDynamic:
-		b.generator(i, j)
+		return b.generator(i, j)
 	case lockfile.KindUnknown:
 		// An entry of a later schema; readers skip it.
 	}
 	return nil
 }
 
-// generator plans the place of a job generator. Its group consists of it alone, so that what depends on the group
-// resolves as for a failed job.
-func (b *builder) generator(i int, j lockfile.Job) {
-	name := generatorName(b.in.Workflow.Name, i)
-	if j.Group != "" {
-		b.expansion[group(j.Group)] = append(b.expansion[group(j.Group)], name)
+// finish draws the edges and finds the roots. What waits for nothing else waits for the build.
+func (b *builder) finish() ([]Job, []Edge, error) {
+	edges := edges(b.needs, b.expansion)
+	markRoots(b.jobs, b.needs, edges)
+	if b.in.Packing == nil {
+		return b.jobs, edges, nil
 	}
-	b.born(lockfile.Job{Name: name}, ci.InitDynamicEval,
-		fmt.Sprintf("entry %d of the jobs of workflow '%s' generates jobs at run time, which this server cannot do yet", i+1, b.in.Workflow.Name))
-}
-
-func generatorName(workflow string, index int) string {
-	return fmt.Sprintf("__dynamic__%s__%d", workflow, index)
+	build, err := b.buildJob()
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, j := range b.jobs {
+		if j.Root && j.InitFailure == nil {
+			b.jobs[i].Root = false
+			edges = append(edges, Edge{Job: j.Name, Upstream: build.Name, RunOn: []ci.JobStatus{ci.JobSuccess}})
+		}
+	}
+	return append([]Job{build}, b.jobs...), edges, nil
 }
 
 // born adds a job that fails at birth.
-func (b *builder) born(j lockfile.Job, category, message string) {
+func (b *builder) born(j lockfile.Job, r refusal) {
 	b.push(Job{
-		Name: j.Name, BaseName: j.Name, Pick: pick(j),
-		InitFailure: &ci.InitFailure{Scope: ci.ScopeJob, Category: category, Message: ci.CutText(message), JobName: ci.CutName(j.Name)},
+		Kind: ci.KindStandard, Name: j.Name, BaseName: j.Name, Pick: pick(j),
+		InitFailure: &ci.InitFailure{Scope: ci.ScopeJob, Category: r.category, Message: ci.CutText(r.message), JobName: ci.CutName(j.Name)},
 	}, j)
 }
 
 func (b *builder) push(p Job, j lockfile.Job) {
-	p.ID = b.in.NewID(p.Name)
+	p.ID = JobID(b.in.RunID, p.Name)
 	b.jobs = append(b.jobs, p)
 	b.count++
 	b.needs = append(b.needs, dependant{name: p.Name, needs: allNeeds(j), groups: j.DependsOnGroups})
-	b.expansion[j.Name] = append(b.expansion[j.Name], p.Name)
+	b.expansion[p.BaseName] = append(b.expansion[p.BaseName], p.Name)
 }
 
-// static plans a job and its fan-out.
+// static plans a job and its fan-out, or its place while an agent has still to compute a part of it.
 func (b *builder) static(j lockfile.Job) error {
-	proto, children, env, refused := b.prepare(j)
-	if refused != nil {
-		b.born(j, refused.category, refused.message)
+	ready, open, refused := b.prepare(j)
+	switch {
+	case refused != nil:
+		b.born(j, *refused)
+		return nil
+	case open.any():
+		return b.deferred(j, ready, open)
+	}
+	if b.count+len(ready.children) > b.in.MaxJobs {
+		b.count += len(ready.children) // the plan is refused; only the number matters
 		return nil
 	}
-	if b.count += len(children); b.count > b.in.MaxJobs {
-		return nil // the plan is refused; only the number matters
+	return b.materialise(j, ready)
+}
+
+// prepared is what the children of a job have in common, and which children there are.
+type prepared struct {
+	proto    Job
+	env      lockfile.Pairs
+	children []Child
+}
+
+// prepare evaluates what can be evaluated here, and tells what only an agent can.
+func (b *builder) prepare(j lockfile.Job) (ready prepared, open unresolved, refused *refusal) {
+	if refused = b.unable(j); refused != nil {
+		return
 	}
-	b.count -= len(children)
-	shared, err := newConfig(b.in, j, proto.Contexts, env)
+	fields, err := b.eval.fields(j)
+	if err != nil {
+		return ready, open, &refusal{ci.InitDynamicEval, err.Error()}
+	}
+	bound := contexts.NamesOf(j.Environments, fields.contexts)
+	ready.proto = Job{
+		Kind: ci.KindStandard, BaseName: j.Name, Pick: pick(j), TimeoutMs: j.TimeoutMs, GraceMs: int64(j.GracePeriodSeconds * 1000),
+		Contexts: bound.Resolved, ContextDisplay: bound.Display, Concurrency: fields.concurrencyGroup(j), Approval: j.Approval,
+	}
+	ready.env = fields.environment(j)
+	if id := b.pins[j.Name]; id != "" {
+		ready.proto.Selector.Pin = id
+	} else if ready.proto.Selector, err = label.Select(j.RunsOn, j.ExcludeLabels); err != nil {
+		return ready, open, &refusal{ci.InitEnvironmentRules, fmt.Sprintf("job '%s': %v", j.Name, err)}
+	}
+	if open = needsAgent(j, bound); open.matrix {
+		return ready, open, nil
+	}
+	if j.RunsOnAll != nil {
+		ready.children, err = b.hosts(j)
+	} else {
+		ready.children, err = FanOut(j)
+	}
+	if err != nil {
+		return ready, open, &refusal{ci.InitMatrixExpansion, err.Error()}
+	}
+	return ready, open, nil
+}
+
+// materialise adds the children of a job.
+func (b *builder) materialise(j lockfile.Job, ready prepared) error {
+	shared, err := newConfig(b.in, j, ready.proto.Contexts, ready.env)
 	if err != nil {
 		return err
 	}
-	waves := wavePlan(children, j.MaxParallel, j.FailFast != nil && *j.FailFast)
-	for i, c := range children {
-		p := proto
+	waves := wavePlan(ready.children, j.MaxParallel, j.FailFast != nil && *j.FailFast)
+	for i, c := range ready.children {
+		p := ready.proto
 		p.Name = c.Name
 		if c.VariantKind != "" {
 			p.Name = b.unique(c.Name)
@@ -223,7 +306,12 @@ func (b *builder) static(j lockfile.Job) error {
 		p.MatrixValues, p.VariantKind, p.VariantLabel = c.Values, c.VariantKind, c.Label
 		p.FanoutIndex, p.FanoutTotal = c.Index, c.Total
 		p.WaveGated, p.MaxParallel, p.FailFast = waves[i].gated, waves[i].maxParallel, waves[i].failFast
-		if p.Config, err = shared.child(p); err != nil {
+		if c.Host != nil {
+			p.Selector.Pin, p.Host = c.Host.AgentID, c.Host
+		}
+		if c.Failure != "" {
+			p.InitFailure = &ci.InitFailure{Scope: ci.ScopeJob, Category: ci.InitNoAgent, Message: ci.CutText(c.Failure), JobName: ci.CutName(p.Name)}
+		} else if p.Config, err = shared.child(p); err != nil {
 			return err
 		}
 		b.push(p, j)
@@ -233,38 +321,6 @@ func (b *builder) static(j lockfile.Job) error {
 
 // refusal is why a job is born failed.
 type refusal struct{ category, message string }
-
-// prepare decides what the children of a job have in common, and how many there are.
-func (b *builder) prepare(j lockfile.Job) (proto Job, children []Child, env lockfile.Pairs, refused *refusal) {
-	if refused = b.unable(j); refused != nil {
-		return
-	}
-	fields, err := b.eval.fields(j)
-	if err != nil {
-		return proto, nil, nil, &refusal{ci.InitDynamicEval, err.Error()}
-	}
-	bound := contexts.NamesOf(j.Environments, fields.contexts)
-	if what := needsAgent(j, bound); what != "" {
-		return proto, nil, nil, onlyAgent(j, what)
-	}
-	selector, err := label.Select(j.RunsOn, j.ExcludeLabels)
-	if err != nil {
-		return proto, nil, nil, &refusal{ci.InitEnvironmentRules, fmt.Sprintf("job '%s': %v", j.Name, err)}
-	}
-	if children, err = FanOut(j); err != nil {
-		return proto, nil, nil, &refusal{ci.InitMatrixExpansion, err.Error()}
-	}
-	proto = Job{
-		BaseName: j.Name, Selector: selector, Pick: pick(j), TimeoutMs: j.TimeoutMs, GraceMs: int64(j.GracePeriodSeconds * 1000),
-		Contexts: bound.Resolved, ContextDisplay: bound.Display, Concurrency: fields.concurrencyGroup(j), Approval: j.Approval,
-	}
-	return proto, children, fields.environment(j), nil
-}
-
-func onlyAgent(j lockfile.Job, what string) *refusal {
-	return &refusal{ci.InitDynamicEval, fmt.Sprintf(
-		"job '%s' computes %s in a function that only an agent can run, which this server cannot do yet", j.Name, what)}
-}
 
 // unique gives a child's name a number when another job has it already: a list may hold a value twice, and two lists of
 // values may read the same when joined.
@@ -305,13 +361,8 @@ func (b *builder) unable(j lockfile.Job) *refusal {
 	if _, err := lockfile.ParseResources(j.Resources); err != nil {
 		return &refusal{ci.InitEnvironmentRules, fmt.Sprintf("job '%s': %v", j.Name, err)}
 	}
-	switch {
-	case j.Approval != nil && !b.in.Approvals:
+	if j.Approval != nil && !b.in.Approvals {
 		return &refusal{ci.InitEnvironmentRules, fmt.Sprintf("job '%s' asks for an approval, and this server cannot hold jobs yet", j.Name)}
-	case j.RunsOnAll != nil:
-		return &refusal{ci.InitMatrixExpansion, fmt.Sprintf("job '%s' runs on all hosts that fit, which this server cannot do yet", j.Name)}
-	case j.Matrix != nil && j.Matrix.Type == "dynamic":
-		return onlyAgent(j, "its matrix")
 	}
 	return nil
 }

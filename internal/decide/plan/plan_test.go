@@ -49,7 +49,6 @@ func input(w lockfile.Workflow) Input {
 		Event:    ci.Event{Type: "push", TargetBranch: "main", Payload: json.RawMessage(`{"n":3}`)},
 		Source:   Source{Repo: "acme/app", CloneURL: "file:///srv/app", Ref: "main", SHA: "abc", Provider: "local"},
 		Org:      "default", RunID: "run-1",
-		NewID: func(name string) string { return "id of " + name },
 	}
 }
 
@@ -96,7 +95,7 @@ func TestBuildPlansTheWorkedExample(t *testing.T) {
 		t.Error(diff)
 	}
 	success := []ci.JobStatus{ci.JobSuccess}
-	edges := []Edge{{"deploy", "test (20, linux)", success}, {"deploy", "test (22, linux)", success}, {"deploy", "test (22, mac)", success}}
+	edges := []Edge{{Job: "deploy", Upstream: "test (20, linux)", RunOn: success}, {Job: "deploy", Upstream: "test (22, linux)", RunOn: success}, {Job: "deploy", Upstream: "test (22, mac)", RunOn: success}}
 	if diff := cmp.Diff(edges, p.Edges); diff != "" {
 		t.Error(diff)
 	}
@@ -105,7 +104,7 @@ func TestBuildPlansTheWorkedExample(t *testing.T) {
 	if diff := cmp.Diff(selector, deploy.Selector) + cmp.Diff([]string{"base", "prod"}, deploy.Contexts); diff != "" {
 		t.Error(diff)
 	}
-	if deploy.ID != "id of deploy" || deploy.TimeoutMs != 60000 || deploy.GraceMs != 1500 || deploy.Pick != "deterministic" {
+	if deploy.ID != JobID("run-1", "deploy") || deploy.TimeoutMs != 60000 || deploy.GraceMs != 1500 || deploy.Pick != "deterministic" {
 		t.Errorf("deploy %+v", deploy)
 	}
 	config := `{"source":{"file":".kici/workflows/ci.ts","export":"#ci"},"workflowName":"ci","name":"deploy","baseJobName":"deploy",` +
@@ -144,12 +143,6 @@ func TestJobsThatCannotRunAreBornFailed(t *testing.T) {
 	tests := []struct{ name, members, category, message string }{
 		{"failing expression", `"env":` + inline("() => 1"), ci.InitDynamicEval, "Inline env evaluation failed for job 'a': Inline expression must return an object, got number: () => 1"},
 		{"endless expression", `"concurrencyGroup":` + inline("() => { for (;;); }"), ci.InitDynamicEval, "Inline concurrencyGroup evaluation failed for job 'a': "},
-		{"impure context", `"environments":[{"value":"","dynamic":true}]`, ci.InitDynamicEval, "job 'a' computes the name of a context in a function that only an agent can run"},
-		{"empty context name", `"environments":[{"value":` + inline("() => ''") + `,"dynamic":true}]`, ci.InitDynamicEval, "job 'a' computes the name of a context"},
-		{"impure env", `"dynamicEnv":true`, ci.InitDynamicEval, "job 'a' computes its env"},
-		{"impure group", `"dynamicConcurrencyGroup":true`, ci.InitDynamicEval, "job 'a' computes its concurrency group"},
-		{"dynamic matrix", `"matrix":{"_type":"dynamic","source":{"file":"f","jobName":"a"}}`, ci.InitDynamicEval, "job 'a' computes its matrix"},
-		{"host fan-out", `"runsOnAll":{"include":[],"exclude":[]}`, ci.InitMatrixExpansion, "job 'a' runs on all hosts that fit, which this server cannot do yet"},
 		{"empty matrix", `"matrix":{"_type":"static","values":[]}`, ci.InitMatrixExpansion, "matrix for job 'a' expands to zero combinations"},
 		{"resources", `"resources":{"cpus":1}`, ci.InitEnvironmentRules, `job 'a': resources: unknown member "cpus"`},
 		{"approval", `"approval":{"clauses":[],"when":"always"}`, ci.InitEnvironmentRules, "job 'a' asks for an approval, and this server cannot hold jobs yet"},
@@ -180,19 +173,6 @@ func TestApprovalsPassWhenTheCallerHoldsJobs(t *testing.T) {
 	p := build(t, in)
 	if p.InitFailure != nil || p.Approval == nil || p.Approval.Clauses[0].Team != "ops" || p.Jobs[0].Approval == nil {
 		t.Errorf("plan %+v", p)
-	}
-}
-
-func TestGeneratorsAreBornFailedWithWhatDependsOnTheirGroup(t *testing.T) {
-	p := build(t, input(workflow(t, job("a", ""), `{"_type":"dynamic","source":{"file":"f","index":1},"group":"g"}`, `{"_type":"alien"}`,
-		job("b", `"needs":[{"group":"g","runOn":["success"]}],"dependsOnGroups":["g"]`), job("c", `"dependsOnGroups":["g"]`))))
-	generator := find(t, p, "__dynamic__ci__1")
-	if generator.InitFailure == nil || generator.InitFailure.Category != ci.InitDynamicEval || len(p.Jobs) != 4 {
-		t.Errorf("plan %+v", p)
-	}
-	success := []ci.JobStatus{ci.JobSuccess}
-	if diff := cmp.Diff([]Edge{{"b", "__dynamic__ci__1", success}, {"c", "__dynamic__ci__1", success}}, p.Edges); diff != "" {
-		t.Error(diff)
 	}
 }
 
