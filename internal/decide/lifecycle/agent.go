@@ -60,10 +60,14 @@ type Report struct {
 	InitFailure *ci.InitFailure
 	Outputs     json.RawMessage // {step: {key: value}}
 	Steps       []StepResult
+	Dropped     []Job // jobs of the same generator that it says are not made any more
 }
 
 // jobTimeoutPrefix begins the error of a job that passed its own limit; agents have written it so ever since.
 const jobTimeoutPrefix = "job_timeout"
+
+// Accepts tells whether a terminal report will end the job, so that what comes with it is worth reading.
+func Accepts(job Job, r Report) bool { return !job.Status.Terminal() && job.Row.heldBy(r.Agent) }
 
 // Finished decides about an agent's terminal report. The same report again changes nothing, and neither does any report
 // about a job that ended otherwise.
@@ -84,10 +88,37 @@ func Finished(run Run, job Job, r Report, now int64) Outcome {
 	if r.Error != "" {
 		c.Error = ci.CutText(r.Error)
 	}
+	for _, d := range r.Dropped {
+		o.drop(run, d, job, now)
+	}
 	if run.Status == ci.RunPending { // the report that it runs was lost or never sent
 		o.Run = &RunChange{Status: ci.RunRunning, StartedAt: now}
 	}
 	return o
+}
+
+// drop ends a generated job that another of its generator no longer found when its agent made them again.
+func (o *Outcome) drop(run Run, d, by Job, now int64) {
+	if d.Status.Terminal() || d.ID == by.ID {
+		return
+	}
+	const message = "determinism drift: job dropped by re-evaluation on executing agent"
+	if d.Row.active() {
+		o.Effects = append(o.Effects, CancelJob{AgentID: d.Row.AgentID, JobID: d.ID, Reason: message, Force: true})
+	}
+	o.closeRow(d, ci.ReasonDriftDropped)
+	o.end(d, ci.JobDriftDropped, reasonOf(ci.ReasonDriftDropped, message, map[string]string{"by": by.Name}), now)
+}
+
+// closeRow ends whatever queue row a job has.
+func (o *Outcome) closeRow(job Job, why string) {
+	switch {
+	case job.Row == nil || job.Row.Status.Terminal():
+	case job.Row.Status == ci.QueuePending:
+		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowExpire, Reason: why})
+	default:
+		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: why})
+	}
 }
 
 // finishReason says in words what the report says by its fields.

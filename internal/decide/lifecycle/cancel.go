@@ -43,13 +43,7 @@ func cancelHere(run Run, job Job, now int64) Outcome {
 		reason = run.Cancel.Reason
 	}
 	var o Outcome
-	switch {
-	case job.Row == nil || job.Row.Status.Terminal():
-	case job.Row.Status == ci.QueuePending:
-		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowExpire, Reason: ci.ReasonCancelled})
-	default:
-		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: ci.ReasonCancelled})
-	}
+	o.closeRow(job, ci.ReasonCancelled)
 	o.end(job, ci.JobCancelled, &reason, now)
 	return o
 }

@@ -46,6 +46,37 @@ type Job struct {
 	NeedsSatisfied bool
 	Wave           Wave
 	Row            *Row
+	Kind           ci.JobKind
+	// Deferred tells that an agent has still to compute a part of the job.
+	Deferred bool
+	// Holds counts the pending holds on the job.
+	Holds int
+	// SlotWaiting tells that the job was taken back from its agent until its run has a place in its concurrency group.
+	SlotWaiting bool
+}
+
+// gate says what keeps a job whose needs are met from the queue, nil when nothing does.
+func (j Job) gate() *ci.Reason {
+	switch {
+	case j.Deferred:
+		return reasonOf(ci.ReasonInit, "waits for an agent to compute what its author left to a function", nil)
+	case j.Holds > 0:
+		return reasonOf(ci.ReasonHold, "waits for a hold to be released", map[string]int{"holds": j.Holds})
+	case j.SlotWaiting:
+		return reasonOf(ci.ReasonConcurrency, "waits for a place in its run's concurrency group", nil)
+	case j.Wave.Gated:
+		return waveReason(j.Wave)
+	}
+	return nil
+}
+
+// admit queues a job whose needs are met, or says what else it waits for.
+func (o *Outcome) admit(job Job, c JobChange) {
+	if c.Reason = job.gate(); c.Reason == nil {
+		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowEnqueue})
+		c.Reason = queuedReason()
+	}
+	o.Jobs = append(o.Jobs, c)
 }
 
 // Wave is a job's place in a fan-out that runs a few children at a time. The zero value is no wave.
@@ -87,6 +118,11 @@ type JobChange struct {
 	Heartbeat   int64
 	Satisfied   bool // its needs are met
 	Release     bool // its wave lets it go
+	Complete    bool // the part that an agent had to compute is there
+	Unhold      int  // so many of its holds are released
+	Hold        int  // so many more are made
+	WaitSlot    bool // it waits for a place in the concurrency group
+	GiveSlot    bool // it has one
 	Outputs     json.RawMessage
 	Steps       []StepResult // of the terminal report; they win over what was reported before
 }
@@ -113,6 +149,7 @@ const (
 	RowComplete                  // done
 	RowFail                      // given up
 	RowExpire                    // never given to an agent
+	RowWithdraw                  // taken back from its agent and out of the line; a new row follows when it may run
 )
 
 // RowChange is one operation on the row of a job. Until is the recovery deadline of RowRecover.

@@ -62,17 +62,95 @@ type Aftermath struct {
 	Job        Job
 	Dependants []Dependant
 	Siblings   []Job
+	Place      *Job            // of an init job: the job that it works for
+	Failure    *ci.InitFailure // of a job that works for others: what it said of its failure
 }
 
 // Ended decides what the end of a job means for the jobs around it. Dependants of a cancelled run are not started any
 // more; CancelRun has ended them.
 func Ended(a Aftermath, now int64) Outcome {
 	var o Outcome
+	switch {
+	case a.Job.Status == ci.JobSuccess:
+	case a.Job.Kind == ci.KindInit:
+		o.failPlace(a, now)
+	case a.Job.Kind == ci.KindBuild:
+		o.failBuild(a, now)
+	}
 	for _, d := range a.Dependants {
-		advance(&o, d, now)
+		if !endsIn(o, d.Job.ID) {
+			advance(&o, d, now)
+		}
 	}
 	turnWave(&o, a, now)
 	return o
+}
+
+// Stuck tells that nothing will ever judge the job's needs again, though it waits for them: all that it needs has ended.
+// It must never be so; whoever finds it lets Recompute judge.
+func Stuck(d Dependant) bool {
+	if d.Job.Status != ci.JobPending || d.Job.NeedsSatisfied {
+		return false
+	}
+	verdict, _ := Needs(d.Edges)
+	return verdict != Wait
+}
+
+// Recompute judges jobs whose needs were drawn anew, with all of their edges.
+func Recompute(jobs []Dependant, now int64) Outcome {
+	var o Outcome
+	for _, d := range jobs {
+		advance(&o, d, now)
+	}
+	return o
+}
+
+// Completed decides about a place that an agent has completed without multiplying it.
+func Completed(job Job) Outcome {
+	if job.Status != ci.JobPending || !job.Deferred {
+		return ignored("the job does not wait for an agent's result")
+	}
+	var o Outcome
+	job.Deferred = false
+	if c := (JobChange{JobID: job.ID, Complete: true}); job.NeedsSatisfied {
+		o.admit(job, c)
+	} else {
+		o.Jobs = append(o.Jobs, c)
+	}
+	return o
+}
+
+// failPlace ends the job for which an init job worked that did not succeed.
+func (o *Outcome) failPlace(a Aftermath, now int64) {
+	if a.Place == nil || a.Place.Status.Terminal() {
+		return
+	}
+	f := ci.InitFailure{Scope: ci.ScopeJob, Category: ci.InitDynamicEval, JobName: ci.CutName(a.Place.Name),
+		Message: ci.CutText(fmt.Sprintf("%s ended as %s", a.Job.Name, a.Job.Status))}
+	if a.Failure != nil {
+		f.Category, f.Message = a.Failure.Category, a.Failure.Message
+	}
+	reason := reasonOf(ci.ReasonInitFailure, f.Message, map[string]string{"category": f.Category, "job": a.Job.Name})
+	o.end(*a.Place, ci.JobFailed, reason, now).InitFailure = &f
+}
+
+// failBuild ends what waited for source and dependencies that will not come, and gives the run the reason.
+func (o *Outcome) failBuild(a Aftermath, now int64) {
+	if a.Run.Cancel != nil {
+		return // the jobs are being cancelled
+	}
+	message := fmt.Sprintf("%s ended as %s", a.Job.Name, a.Job.Status)
+	if a.Failure != nil {
+		message = a.Failure.Message
+	}
+	f := ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitBuildCoordination, Message: ci.CutText(message)}
+	details := map[string]string{"category": f.Category, "job": a.Job.Name}
+	for _, d := range a.Dependants {
+		own := f
+		own.Scope, own.JobName = ci.ScopeJob, ci.CutName(d.Job.Name)
+		o.end(d.Job, ci.JobFailed, reasonOf(ci.ReasonInitFailure, f.Message, details), now).InitFailure = &own
+	}
+	o.Run = &RunChange{InitFailure: &f, Reason: reasonOf(ci.ReasonInitFailure, f.Message, details)}
 }
 
 // advance starts or skips one dependant.
@@ -87,14 +165,7 @@ func advance(o *Outcome, d Dependant, now int64) {
 		o.end(job, ci.JobSkipped, reasonOf(ci.ReasonUpstreamUnmet, message,
 			map[string]string{"upstream": edge.Upstream, "status": string(edge.Status)}), now)
 	case Ready:
-		c := JobChange{JobID: job.ID, Satisfied: true}
-		if job.Wave.Gated {
-			c.Reason = waveReason(job.Wave)
-		} else {
-			o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowEnqueue})
-			c.Reason = queuedReason()
-		}
-		o.Jobs = append(o.Jobs, c)
+		o.admit(job, JobChange{JobID: job.ID, Satisfied: true})
 	}
 }
 
@@ -141,12 +212,12 @@ func turnWave(o *Outcome, a Aftermath, now int64) {
 }
 
 func release(o *Outcome, s Job) {
-	c := JobChange{JobID: s.ID, Release: true}
-	if s.NeedsSatisfied {
-		o.Rows = append(o.Rows, RowChange{JobID: s.ID, Op: RowEnqueue})
-		c.Reason = queuedReason()
+	s.Wave.Gated = false
+	if c := (JobChange{JobID: s.ID, Release: true}); s.NeedsSatisfied {
+		o.admit(s, c)
+	} else {
+		o.Jobs = append(o.Jobs, c)
 	}
-	o.Jobs = append(o.Jobs, c)
 }
 
 func endsIn(o Outcome, id string) bool { return slices.Contains(o.Ended, id) }

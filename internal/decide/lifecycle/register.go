@@ -21,21 +21,31 @@ func Register(jobs []Planned, now int64) Outcome {
 	for _, p := range jobs {
 		switch {
 		case p.InitFailure != nil:
-			reason := reasonOf(ci.ReasonInitFailure, p.InitFailure.Message, map[string]string{"category": p.InitFailure.Category})
-			o.end(p.Job, ci.JobFailed, reason, now).InitFailure = p.InitFailure
+			o.bear(p, now)
 		case len(p.Needs) > 0:
 			o.Jobs = append(o.Jobs, JobChange{JobID: p.Job.ID, Reason: NeedsReason(p.Needs)})
-		case p.Job.Wave.Gated:
-			o.Jobs = append(o.Jobs, JobChange{JobID: p.Job.ID, Satisfied: true, Reason: waveReason(p.Job.Wave)})
 		default:
-			o.Rows = append(o.Rows, RowChange{JobID: p.Job.ID, Op: RowEnqueue})
-			o.Jobs = append(o.Jobs, JobChange{JobID: p.Job.ID, Satisfied: true, Reason: queuedReason()})
+			o.admit(p.Job, JobChange{JobID: p.Job.ID, Satisfied: true})
 		}
 	}
 	if f := allRefused(jobs); f != nil {
 		o.Run = &RunChange{InitFailure: f, Reason: reasonOf(ci.ReasonInitFailure, f.Message, nil)}
 	}
 	return o
+}
+
+// BornFailed ends jobs that join a run and could not be made, so that what needs them resolves.
+func BornFailed(jobs []Planned, now int64) Outcome {
+	var o Outcome
+	for _, p := range jobs {
+		o.bear(p, now)
+	}
+	return o
+}
+
+func (o *Outcome) bear(p Planned, now int64) {
+	reason := reasonOf(ci.ReasonInitFailure, p.InitFailure.Message, map[string]string{"category": p.InitFailure.Category})
+	o.end(p.Job, ci.JobFailed, reason, now).InitFailure = p.InitFailure
 }
 
 // NeedsReason says what a job waits for.

@@ -164,8 +164,18 @@ func TestVectorsNeedsScheduler(t *testing.T) {
 				checkDownstreams(t, c)
 			case "evaluateWave":
 				checkWave(t, c)
+			case "recompute":
+				checkRecompute(t, c)
+			case "stuckJobs":
+				checkStuck(t, c)
+			case "propagationTargets":
+				checkPropagation(t, c)
+			case "resolveGroup":
+				checkGroup(t, c)
+			case "materialize", "materializeHosts", "materializeResolvedMatrix", "wavePlan", "insertEdges":
+				// Planning decides these: package plan.
 			default:
-				t.Skip("planning does this, or what the function guards against cannot be stored here")
+				t.Fatalf("unknown function %s", c.Fn)
 			}
 		})
 	}
@@ -223,6 +233,126 @@ func checkDownstreams(t *testing.T, c vectors.SuiteCase) {
 	}
 	if diff := cmp.Diff(wanted, got); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
+	}
+}
+
+// family is the jobs and edges of a vector. An upstream that has no row counts as open.
+type family struct {
+	Jobs  []vectorJob
+	Edges []vectorEdge
+}
+
+func (f family) dependants(names []string) (out []Dependant) {
+	status := map[string]ci.JobStatus{}
+	for _, j := range f.Jobs {
+		status[j.Name] = j.Status
+	}
+	for _, name := range names {
+		d := Dependant{Job: Job{ID: name, Name: name, Status: status[name]}}
+		for _, e := range f.Edges {
+			if e.Job == name {
+				d.Edges = append(d.Edges, Edge{Upstream: e.Upstream, Status: status[e.Upstream], RunOn: e.RunOn})
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// judged is what an outcome says of jobs, in the words of the vectors.
+func judged(o Outcome) (results map[string]string, satisfied []string) {
+	results, satisfied = map[string]string{}, []string{}
+	for _, j := range o.Jobs {
+		switch {
+		case j.Satisfied:
+			satisfied = append(satisfied, j.JobID)
+			results[j.JobID] = "dispatch"
+		case j.Status == ci.JobSkipped:
+			results[j.JobID] = "skip " + j.Reason.Message
+		}
+	}
+	slices.Sort(satisfied)
+	return results, satisfied
+}
+
+func checkRecompute(t *testing.T, c vectors.SuiteCase) {
+	in := decode[struct {
+		family
+		Names []string
+	}](t, c.Input)
+	want := decode[struct {
+		Results   []struct{ JobName, Action, Reason string }
+		Satisfied []string
+	}](t, c.Expected)
+	results, satisfied := judged(Recompute(in.dependants(in.Names), 1))
+	wanted := map[string]string{}
+	for _, r := range want.Results {
+		wanted[r.JobName] = strings.TrimSpace(r.Action + " " + r.Reason)
+	}
+	if diff := cmp.Diff(wanted, results) + cmp.Diff(want.Satisfied, satisfied); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func checkStuck(t *testing.T, c vectors.SuiteCase) {
+	in := decode[family](t, c.Input)
+	stuck := []string{}
+	for _, j := range in.Jobs {
+		if Stuck(in.dependants([]string{j.Name})[0]) {
+			stuck = append(stuck, j.Name)
+		}
+	}
+	if diff := cmp.Diff(decode[[]string](t, c.Expected), stuck); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// checkPropagation skips the job that the vector starts from and lets the skips spread, nothing having ended before.
+func checkPropagation(t *testing.T, c vectors.SuiteCase) {
+	in := decode[struct {
+		family
+		From string
+	}](t, c.Input)
+	f := family{Jobs: []vectorJob{{Name: in.From, Status: ci.JobSkipped}}, Edges: in.Edges}
+	for _, j := range in.Jobs {
+		if j.Name != in.From {
+			f.Jobs = append(f.Jobs, vectorJob{Name: j.Name, Status: ci.JobPending})
+		}
+	}
+	skipped := []string{}
+	for again := true; again; {
+		again = false
+		for i, j := range f.Jobs {
+			o := Recompute(f.dependants([]string{j.Name}), 1)
+			if len(f.dependants([]string{j.Name})[0].Edges) > 0 && len(o.Ended) > 0 {
+				f.Jobs[i].Status = ci.JobSkipped
+				skipped, again = append(skipped, j.Name), true
+			}
+		}
+	}
+	slices.Sort(skipped)
+	if diff := cmp.Diff(decode[[]string](t, c.Expected), skipped); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// checkGroup covers who is satisfied once a group's members are known; package plan draws the edges.
+func checkGroup(t *testing.T, c vectors.SuiteCase) {
+	in := decode[struct {
+		family
+		Dependents []struct{ JobName string }
+	}](t, c.Input)
+	want := decode[struct {
+		Edges     []vectorEdge
+		Satisfied []string
+	}](t, c.Expected)
+	in.Edges = append(in.Edges, want.Edges...)
+	var names []string
+	for _, d := range in.Dependents {
+		names = append(names, d.JobName)
+	}
+	if _, satisfied := judged(Recompute(in.dependants(names), 1)); cmp.Diff(want.Satisfied, satisfied) != "" {
+		t.Error(cmp.Diff(want.Satisfied, satisfied))
 	}
 }
 
