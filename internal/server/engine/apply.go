@@ -25,13 +25,17 @@ type AgentEffect struct {
 	GraceMs int64  `json:"graceMs,omitempty"`
 }
 
-// apply stores an outcome and then decides, in the same transaction, what the ends of jobs in it mean: for their
+// apply stores outcomes and then decides, in the same transaction, what the ends of jobs in it mean: for their
 // dependants and siblings one after the other, and at last for the run.
-func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, o lifecycle.Outcome, now int64) error {
+func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, outcomes ...lifecycle.Outcome) error {
 	tx.After(func() { e.changed(run.ID) })
-	ended := o.Ended
-	if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil {
-		return err
+	now := e.clock.Millis()
+	var ended []string
+	for _, o := range outcomes {
+		if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil {
+			return err
+		}
+		ended = append(ended, o.Ended...)
 	}
 	if len(ended) == 0 {
 		return nil
@@ -137,7 +141,7 @@ func storeJob(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
 	}
 	changed, err := store.Changed(tx.ExecContext(ctx, updateJob, c.JobID, nullText(string(c.Status)), reason, nullText(c.Error),
 		failure, nullText(c.AgentID), nullMillis(c.StartedAt), nullMillis(c.CompletedAt), nullMillis(c.Heartbeat),
-		c.Satisfied, c.Release, nullText(string(c.Outputs))))
+		c.Satisfied, c.Release, nullText(string(c.Outputs)), c.Complete, c.Hold-c.Unhold, c.WaitSlot, c.GiveSlot))
 	if err != nil {
 		return fmt.Errorf("store job %s: %w", c.JobID, err)
 	}
@@ -186,6 +190,9 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 		return queue.Fail(ctx, tx, c.JobID, c.Reason, now)
 	case lifecycle.RowExpire:
 		return queue.Expire(ctx, tx, c.JobID, c.Reason, now)
+	case lifecycle.RowWithdraw:
+		tx.After(e.dispatch.Wake)
+		return queue.Withdraw(ctx, tx, c.JobID, c.Reason, now)
 	}
 	return false, fmt.Errorf("unknown queue operation %d", c.Op)
 }
@@ -290,6 +297,9 @@ WHERE run_id = $1 AND completed_at IS NULL`
     needs_satisfied = needs_satisfied OR $10,
     wave_gated = wave_gated AND NOT CAST($11 AS BOOLEAN),
     outputs = coalesce($12, outputs),
+    deferred = deferred AND NOT CAST($13 AS BOOLEAN),
+    holds = holds + CAST($14 AS BIGINT),
+    slot_waiting = (slot_waiting OR CAST($15 AS BOOLEAN)) AND NOT CAST($16 AS BOOLEAN),
     log_bytes = CASE WHEN CAST($8 AS BIGINT) IS NULL THEN log_bytes
         ELSE (SELECT coalesce(sum(s.log_bytes), 0) FROM execution_steps s WHERE s.job_id = execution_jobs.job_id) END
 WHERE job_id = $1 AND completed_at IS NULL`

@@ -56,7 +56,7 @@ func (e *Engine) cancel(ctx context.Context, runID, by string, reason ci.Reason,
 		}
 		o := lifecycle.CancelRun(run, open, lifecycle.Cancel{By: by, Reason: reason, At: now, Forced: force}, now)
 		result.Cancelled = len(o.Jobs)
-		if err := e.apply(ctx, tx, run, o, now); err != nil {
+		if err := e.apply(ctx, tx, run, o); err != nil {
 			return err
 		}
 		return tx.QueryRowContext(ctx, "SELECT status FROM execution_runs WHERE run_id = $1", runID).Scan(&result.Status)

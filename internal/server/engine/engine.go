@@ -103,10 +103,29 @@ func (e *Engine) command(ctx context.Context, tx *store.Tx, runID string, decide
 	if err != nil {
 		return err
 	}
+	e.explain(runID, o)
+	return e.apply(ctx, tx, run, o)
+}
+
+// explain notes why a command changed nothing.
+func (e *Engine) explain(runID string, o lifecycle.Outcome) {
 	if o.Ignored != "" {
 		e.log.Debug("command changed nothing", "run", runID, "why", o.Ignored)
 	}
-	return e.apply(ctx, tx, run, o, now)
+}
+
+// lockJob loads a job and its run, the run locked.
+func lockJob(ctx context.Context, tx *store.Tx, jobID string) (lifecycle.Run, lifecycle.Job, error) {
+	runID, err := runOf(ctx, tx, jobID)
+	if err != nil {
+		return lifecycle.Run{}, lifecycle.Job{}, err
+	}
+	run, ok, err := loadRun(ctx, tx, runID)
+	if err != nil || !ok {
+		return run, lifecycle.Job{}, errors.Join(err, fmt.Errorf("run %s of job %s: %w", runID, jobID, ErrRunNotFound))
+	}
+	job, err := loadJob(ctx, tx, jobID)
+	return run, job, err
 }
 
 // onJob runs a command about one job, in the scope of its run. A job that does not exist is ErrNotOwner: whoever speaks

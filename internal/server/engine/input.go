@@ -5,15 +5,18 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"kici/internal/core/ci"
 	"kici/internal/decide/lifecycle"
+	"kici/internal/server/store"
 )
 
 // Input is what an agent is given of a job, without secrets and credentials.
 type Input struct {
 	RunID, JobID string
 	JobName      string
+	Kind         ci.JobKind
 	OrgID        string
 	RoutingKey   string
 	Repo         string
@@ -30,56 +33,108 @@ type Input struct {
 func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 	in := Input{JobID: jobID}
 	var config, contexts string
-	var event sql.NullString
-	err := e.db.Read().QueryRowContext(ctx, selectInput, jobID).Scan(&in.RunID, &in.JobName, &in.OrgID, &in.RoutingKey, &in.Repo,
-		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts)
+	var event, source sql.NullString
+	err := e.db.Read().QueryRowContext(ctx, selectInput, jobID).Scan(&in.RunID, &in.JobName, &in.Kind, &in.OrgID, &in.RoutingKey, &in.Repo,
+		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts, &source)
 	if err != nil {
 		return in, fmt.Errorf("read job %s for its dispatch: %w", jobID, err)
 	}
 	if err := json.Unmarshal([]byte(contexts), &in.Contexts); err != nil {
 		return in, fmt.Errorf("decode contexts of job %s: %w", jobID, err)
 	}
-	in.Config = withEvent(config, event.String)
-	return in, e.readUpstreams(ctx, &in)
+	up, err := upstreamsOf(ctx, e.db.Read(), jobID)
+	if err != nil {
+		return in, err
+	}
+	in.Upstreams, in.Bases = up.jobs, up.bases
+	in.Config = json.RawMessage(config)
+	if event.Valid {
+		in.Config = with(in.Config, "event", event.String)
+	}
+	if source.Valid && event.Valid { // a generated job is made again from what its generator saw
+		in.Config = with(in.Config, "dynamicSource", string(with(json.RawMessage(source.String), "event", event.String)))
+	}
+	return in, in.addUpstreams(up)
 }
 
-// withEvent puts the run's event into a job's configuration, which is stored without it: a run of a thousand jobs keeps
-// a large payload once.
-func withEvent(config, event string) json.RawMessage {
-	if event == "" {
-		return json.RawMessage(config)
+// addUpstreams completes the configuration of a job that depends on groups, and of a generator that reads results.
+func (in *Input) addUpstreams(up upstreams) error {
+	if in.Kind == ci.KindGenerator {
+		if len(up.jobs) == 0 {
+			return nil
+		}
+		snapshot, err := up.snapshot()
+		in.Config = with(in.Config, "upstreamSnapshot", string(snapshot))
+		return err
 	}
-	body := config[:len(config)-1] // a compact object, so it ends with its brace
+	if len(up.groups) == 0 {
+		return nil
+	}
+	groups, err := json.Marshal(up.groups)
+	in.Config = with(in.Config, "upstreamGroups", string(groups))
+	return err
+}
+
+// with adds a member to a compact JSON object. The event is stored apart from the configurations that carry it: a run of
+// a thousand jobs keeps a large payload once.
+func with(object json.RawMessage, key, value string) json.RawMessage {
+	body := string(object[:len(object)-1]) // a compact object, so it ends with its brace
 	separator := ","
 	if body == "{" {
 		separator = ""
 	}
-	return json.RawMessage(body + separator + `"event":` + event + "}")
+	return json.RawMessage(body + separator + `"` + key + `":` + value + "}")
 }
 
-func (e *Engine) readUpstreams(ctx context.Context, in *Input) error {
-	rows, err := e.db.Read().QueryContext(ctx, selectUpstreams, in.JobID)
+// upstreams are the jobs that a job needs, but for those that only worked for them.
+type upstreams struct {
+	jobs   []lifecycle.Upstream
+	bases  []string            // in order
+	groups map[string][]string // group → names of its jobs that the job needs
+}
+
+func upstreamsOf(ctx context.Context, q store.Querier, jobID string) (up upstreams, err error) {
+	rows, err := q.QueryContext(ctx, selectUpstreams, jobID)
 	if err != nil {
-		return fmt.Errorf("read upstreams of job %s: %w", in.JobID, err)
+		return up, fmt.Errorf("read upstreams of job %s: %w", jobID, err)
 	}
 	defer rows.Close()
-	seen := map[string]bool{}
+	up.groups = map[string][]string{}
 	for rows.Next() {
 		var u lifecycle.Upstream
-		var outputs sql.NullString
-		if err := rows.Scan(&u.Name, &u.Base, &u.Kind, &u.Label, &u.Status, &outputs); err != nil {
-			return err
+		var outputs, group sql.NullString
+		if err := rows.Scan(&u.Name, &u.Base, &u.Kind, &u.Label, &u.Status, &outputs, &group); err != nil {
+			return up, err
 		}
 		if outputs.Valid {
 			u.Outputs = json.RawMessage(outputs.String)
 		}
-		if !seen[u.Base] {
-			seen[u.Base] = true
-			in.Bases = append(in.Bases, u.Base)
+		if !slices.Contains(up.bases, u.Base) {
+			up.bases = append(up.bases, u.Base)
 		}
-		in.Upstreams = append(in.Upstreams, u)
+		if group.Valid {
+			up.groups[group.String] = append(up.groups[group.String], u.Name)
+		}
+		up.jobs = append(up.jobs, u)
 	}
-	return rows.Err()
+	return up, rows.Err()
+}
+
+// snapshot is what a generator reads of the jobs that it needs. The same rows give the same text, so that what its jobs
+// are made from again is what they were made from.
+func (up upstreams) snapshot() (json.RawMessage, error) {
+	outputs, err := lifecycle.UpstreamOutputs(up.bases, up.jobs)
+	if err != nil {
+		return nil, err
+	}
+	statuses := lifecycle.UpstreamStatuses(up.jobs, false)
+	if outputs == nil {
+		outputs = map[string]json.RawMessage{}
+	}
+	if statuses == nil {
+		statuses = map[string]ci.JobStatus{}
+	}
+	return json.Marshal(map[string]any{"jobs": outputs, "groups": up.groups, "statuses": statuses})
 }
 
 // CannotDispatch ends a job that was claimed and whose frame cannot be made, because a secret cannot be read for
@@ -91,9 +146,10 @@ func (e *Engine) CannotDispatch(ctx context.Context, jobID, category, message st
 }
 
 const (
-	selectInput = `SELECT j.run_id, j.job_name, r.org_id, r.routing_key, r.repo_identifier, j.repo_url, j.ref, j.sha, r.request_id,
-j.job_config, r.event, j.contexts FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+	selectInput = `SELECT j.run_id, j.job_name, j.kind, r.org_id, r.routing_key, r.repo_identifier, j.repo_url, j.ref, j.sha, r.request_id,
+j.job_config, r.event, j.contexts, j.dynamic_source FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
 
-	selectUpstreams = `SELECT u.job_name, u.base_job_name, u.variant_kind, u.variant_label, u.status, u.outputs
-FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id WHERE n.job_id = $1 ORDER BY n.position, u.position`
+	selectUpstreams = `SELECT u.job_name, u.base_job_name, u.variant_kind, u.variant_label, u.status, u.outputs, u.group_name
+FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id WHERE n.job_id = $1 AND u.kind = 'standard'
+ORDER BY n.position, u.position`
 )

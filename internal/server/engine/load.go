@@ -82,7 +82,7 @@ func scanJob(s interface{ Scan(...any) error }, more ...any) (lifecycle.Job, err
 	var agent sql.NullString
 	var started sql.NullInt64
 	err := s.Scan(append([]any{&j.ID, &j.Name, &j.Position, &j.Status, &agent, &started, &j.CreatedAt, &j.GraceMs, &j.NeedsSatisfied,
-		&j.Wave.Gated, &j.Wave.MaxParallel, &j.Wave.FailFast, &j.Wave.Label}, more...)...)
+		&j.Wave.Gated, &j.Wave.MaxParallel, &j.Wave.FailFast, &j.Wave.Label, &j.Kind, &j.Deferred, &j.Holds, &j.SlotWaiting}, more...)...)
 	j.AgentID, j.StartedAt = agent.String, started.Int64
 	return j, err
 }
@@ -132,7 +132,38 @@ func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID s
 		a.Siblings, err = queryJobs(ctx, tx, selectJob+` WHERE j.completed_at IS NULL AND (j.run_id, j.base_job_name) =
     (SELECT run_id, base_job_name FROM execution_jobs WHERE job_id = $1) ORDER BY j.position`, jobID)
 	}
+	if err == nil && a.Job.Kind.Internal() {
+		err = loadHelped(ctx, tx, &a)
+	}
 	return a, err
+}
+
+// loadHelped reads, of a job that worked for others, for which one and why it failed.
+func loadHelped(ctx context.Context, tx *store.Tx, a *lifecycle.Aftermath) error {
+	var target, message, failure sql.NullString
+	err := tx.QueryRowContext(ctx, "SELECT target_id, error_message, init_failure FROM execution_jobs WHERE job_id = $1", a.Job.ID).
+		Scan(&target, &message, &failure)
+	if err != nil {
+		return fmt.Errorf("load job %s: %w", a.Job.ID, err)
+	}
+	switch {
+	case failure.Valid:
+		a.Failure = &ci.InitFailure{}
+		if err := json.Unmarshal([]byte(failure.String), a.Failure); err != nil {
+			return fmt.Errorf("decode init failure of job %s: %w", a.Job.ID, err)
+		}
+	case message.Valid:
+		a.Failure = &ci.InitFailure{Category: ci.InitDynamicEval, Message: message.String}
+	}
+	if !target.Valid {
+		return nil
+	}
+	place, err := loadJob(ctx, tx, target.String)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // its children took its place
+	}
+	a.Place = &place
+	return err
 }
 
 func loadDependants(ctx context.Context, tx *store.Tx, ended lifecycle.Job) ([]lifecycle.Dependant, error) {
@@ -154,7 +185,22 @@ func loadDependants(ctx context.Context, tx *store.Tx, ended lifecycle.Job) ([]l
 // loadEdges reads those needs of a job on which the decision depends: the one that ended now, those that ended badly in
 // the same transaction, and one that is still open.
 func loadEdges(ctx context.Context, tx *store.Tx, jobID, endedID string) ([]lifecycle.Edge, error) {
-	rows, err := tx.QueryContext(ctx, selectEdges, jobID, endedID)
+	edges, err := queryEdges(ctx, tx, jobID, selectEdges, jobID, endedID)
+	if err != nil {
+		return nil, err
+	}
+	var open bool
+	if err := tx.QueryRowContext(ctx, selectOpenNeed, jobID).Scan(&open); err != nil {
+		return nil, fmt.Errorf("load needs of job %s: %w", jobID, err)
+	}
+	if open {
+		edges = append(edges, lifecycle.Edge{Status: ci.JobPending})
+	}
+	return edges, nil
+}
+
+func queryEdges(ctx context.Context, tx *store.Tx, jobID, query string, args ...any) ([]lifecycle.Edge, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("load needs of job %s: %w", jobID, err)
 	}
@@ -171,17 +217,7 @@ func loadEdges(ctx context.Context, tx *store.Tx, jobID, endedID string) ([]life
 		}
 		edges = append(edges, edge)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	var open bool
-	if err := tx.QueryRowContext(ctx, selectOpenNeed, jobID).Scan(&open); err != nil {
-		return nil, fmt.Errorf("load needs of job %s: %w", jobID, err)
-	}
-	if open {
-		edges = append(edges, lifecycle.Edge{Status: ci.JobPending})
-	}
-	return edges, nil
+	return edges, rows.Err()
 }
 
 // anyOpen tells whether some job of the run has not ended.
@@ -219,7 +255,7 @@ const (
 cancelled_by, cancel_reason, cancel_requested_at, cancel_forced FROM execution_runs WHERE run_id = $1`
 
 	jobColumns = `j.job_id, j.job_name, j.position, j.status, j.agent_id, j.started_at, j.created_at, j.grace_ms, j.needs_satisfied,
-j.wave_gated, j.wave_max_parallel, j.wave_fail_fast, j.variant_label`
+j.wave_gated, j.wave_max_parallel, j.wave_fail_fast, j.variant_label, j.kind, j.deferred, j.holds, j.slot_waiting`
 
 	selectJob = `SELECT ` + jobColumns + ` FROM execution_jobs j`
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"kici/internal/core/ci"
-	"kici/internal/core/label"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/decide/plan"
 	"kici/internal/server/queue"
@@ -31,13 +30,17 @@ func (e *Engine) Register(ctx context.Context, r Registration) error {
 			return err
 		}
 		if failure != nil {
-			return e.apply(ctx, tx, run, lifecycle.Stillborn(*failure, now), now)
+			return e.apply(ctx, tx, run, lifecycle.Stillborn(*failure, now))
 		}
 		outcome := lifecycle.Register(plannedJobs(r.Plan, now), now)
-		if err := insertJobs(ctx, tx, r, now); err != nil {
+		in := newInsertion(r.RunID, checkout{r.CloneURL, r.CheckoutRef, r.SHA}, now)
+		if err := in.jobs(ctx, tx, r.Plan.Jobs, 0, positionStep); err != nil {
 			return err
 		}
-		return e.apply(ctx, tx, run, outcome, now)
+		if err := in.edges(ctx, tx, r.Plan.Edges, 0); err != nil {
+			return err
+		}
+		return e.apply(ctx, tx, run, outcome)
 	})
 }
 
@@ -68,8 +71,7 @@ func plannedJobs(p plan.Plan, now int64) []lifecycle.Planned {
 	out := make([]lifecycle.Planned, len(p.Jobs))
 	for i, j := range p.Jobs {
 		out[i] = lifecycle.Planned{
-			Job: lifecycle.Job{ID: j.ID, Name: j.Name, Position: i, Status: ci.JobPending, CreatedAt: now, GraceMs: j.GraceMs,
-				Wave: lifecycle.Wave{Gated: j.WaveGated, MaxParallel: j.MaxParallel, FailFast: j.FailFast, Label: j.VariantLabel}},
+			Job:         plannedJob(j, now),
 			Needs:       needs[j.Name],
 			InitFailure: j.InitFailure,
 		}
@@ -77,97 +79,39 @@ func plannedJobs(p plan.Plan, now int64) []lifecycle.Planned {
 	return out
 }
 
+func plannedJob(j plan.Job, now int64) lifecycle.Job {
+	return lifecycle.Job{
+		ID: j.ID, Name: j.Name, Kind: kindOf(j), Status: ci.JobPending, CreatedAt: now, GraceMs: j.GraceMs, Deferred: j.Deferred,
+		Wave: lifecycle.Wave{Gated: j.WaveGated, MaxParallel: j.MaxParallel, FailFast: j.FailFast, Label: j.VariantLabel},
+	}
+}
+
+func kindOf(j plan.Job) ci.JobKind { return cmp.Or(j.Kind, ci.KindStandard) }
+
 func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) (bool, error) {
+	var concurrency sql.NullString
+	if r.Plan.Concurrency != nil {
+		raw, err := json.Marshal(r.Plan.Concurrency)
+		if err != nil {
+			return false, fmt.Errorf("encode concurrency of run %s: %w", r.RunID, err)
+		}
+		concurrency = nullText(string(raw))
+	}
 	created, err := store.Changed(tx.ExecContext(ctx, insertRunRow, r.RunID, r.OrgID, r.RoutingKey, ci.CutName(r.Plan.Workflow),
 		r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA), nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)),
 		nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)), nullText(ci.CutName(r.Sender)), nullText(ci.CutName(r.TriggeredBy)),
-		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event))))
+		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event)), nullText(string(r.Plan.Document)), concurrency,
+		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode)))
 	if err != nil {
 		return false, fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}
 	return created, nil
 }
 
-// insertJobs writes the jobs in the order of the plan, then the needs, which name jobs that exist by then.
-func insertJobs(ctx context.Context, tx *store.Tx, r Registration, now int64) error {
-	selectors := map[string]string{} // canonical text → id, so that a fan-out interns its selector once
-	ids := make(map[string]string, len(r.Plan.Jobs))
-	for i, j := range r.Plan.Jobs {
-		selector, err := internOnce(ctx, tx, selectors, j.Selector)
-		if err != nil {
-			return err
-		}
-		if err := insertJob(ctx, tx, r, j, i, selector, now); err != nil {
-			return fmt.Errorf("insert job %s: %w", j.Name, err)
-		}
-		ids[j.Name] = j.ID
-	}
-	for i, edge := range r.Plan.Edges {
-		runOn, err := json.Marshal(edge.RunOn)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, insertNeed, r.RunID, ids[edge.Job], ids[edge.Upstream], i, string(runOn)); err != nil {
-			return fmt.Errorf("insert need of job %s: %w", edge.Job, err)
-		}
-	}
-	return nil
-}
-
-func internOnce(ctx context.Context, tx *store.Tx, known map[string]string, s label.Selector) (string, error) {
-	text := s.Canonical()
-	if id, ok := known[text]; ok {
-		return id, nil
-	}
-	id, err := queue.Intern(ctx, tx, s)
-	known[text] = id
-	return id, err
-}
-
-func insertJob(ctx context.Context, tx *store.Tx, r Registration, j plan.Job, position int, selector string, now int64) error {
-	labels, err := json.Marshal(wanted(j.Selector))
-	if err != nil {
-		return err
-	}
-	contexts, err := json.Marshal(append([]string{}, j.Contexts...))
-	if err != nil {
-		return err
-	}
-	var matrix sql.NullString
-	if len(j.MatrixValues) > 0 {
-		raw, err := json.Marshal(j.MatrixValues)
-		if err != nil {
-			return err
-		}
-		matrix = nullText(string(raw))
-	}
-	_, err = tx.ExecContext(ctx, insertJobRow, j.ID, r.RunID, position, ci.CutName(j.Name), ci.CutName(j.BaseName), matrix,
-		j.VariantKind, j.VariantLabel, j.FanoutIndex, j.FanoutTotal, j.WaveGated, j.MaxParallel, j.FailFast, selector,
-		string(labels), j.Pick, cmp.Or(string(j.Config), "{}"), string(contexts), r.CloneURL, r.CheckoutRef, r.SHA, j.TimeoutMs, j.GraceMs, now)
-	return err
-}
-
-// wanted is what a selector demands, in words for lists and tables.
-func wanted(s label.Selector) []string {
-	out := append([]string{}, s.Labels...)
-	for _, m := range s.Patterns {
-		out = append(out, m.String())
-	}
-	return out[:min(len(out), ci.MaxListEntries)]
-}
-
 const (
 	insertRunRow = `INSERT INTO execution_runs (run_id, org_id, routing_key, workflow_name, status, provider, repo_identifier, ref, sha,
     delivery_id, request_id, trigger_event, trigger_decision, commit_message, sender, triggered_by, lock_file_source,
-    workflow_timeout_ms, created_at, event)
-VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+    workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode)
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 ON CONFLICT (run_id) DO NOTHING`
-
-	insertJobRow = `INSERT INTO execution_jobs (job_id, run_id, position, job_name, base_job_name, status, matrix_values, variant_kind,
-    variant_label, fanout_index, fanout_total, wave_gated, wave_max_parallel, wave_fail_fast, selector_id, runs_on_labels, pick,
-    job_config, contexts, repo_url, ref, sha, timeout_ms, grace_ms, needs_satisfied, created_at)
-VALUES ($1, $2, $3, $4, $5, 'pending', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, FALSE, $24)`
-
-	insertNeed = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (job_id, upstream_id) DO NOTHING`
 )

@@ -32,6 +32,9 @@ type Registration struct {
 	CommitMessage  string          // first line
 	Sender         string
 	TriggeredBy    string // who asked for it, where a person did
+	ParentRunID    string // the run that this one repeats
+	OriginalRunID  string // the first of a chain of repetitions
+	CheckMode      string // "", apply, check or check-fail-on-drift
 	LockFileSource string // head or base
 	Plan           plan.Plan
 }

@@ -177,7 +177,6 @@ func (e *evaluation) plan(w lockfile.Workflow, matchErr error) plan.Plan {
 	made, err := plan.Build(plan.Input{
 		Workflow: w, Event: e.facts.Event, Org: e.d.OrgID, RunID: runID,
 		Source: plan.Source{Repo: e.facts.Repo, CloneURL: e.cloneURL, Ref: e.branch, SHA: e.lock.SHA, Provider: e.src.Provider},
-		NewID:  func(name string) string { return jobID(runID, name) },
 		// Sources of these kinds know no contributors: whoever may push to their repositories is trusted.
 		CacheShared: true,
 	})

@@ -9,11 +9,8 @@ import (
 	"kici/internal/core/lockfile"
 )
 
-// runSpace and jobSpace keep ids of runs and jobs apart from every other use of names as ids.
-var (
-	runSpace = uuid.MustParse("5f0e6d0e-4f52-4c0a-9c33-6f1f0c1b7a01")
-	jobSpace = uuid.MustParse("5f0e6d0e-4f52-4c0a-9c33-6f1f0c1b7a02")
-)
+// runSpace keeps ids of runs apart from every other use of names as ids.
+var runSpace = uuid.MustParse("5f0e6d0e-4f52-4c0a-9c33-6f1f0c1b7a01")
 
 // runID follows from the delivery and the workflow, so that a delivery that is worked on twice means the same runs. The
 // time of receipt tells two claims of one delivery id apart: a redelivery after the first claim has expired starts anew.
@@ -24,9 +21,6 @@ func (e *evaluation) runID(w lockfile.Workflow) string {
 	}
 	return derive(runSpace, parts...)
 }
-
-// jobID follows from the run and the job's name, which is unique in it.
-func jobID(runID, name string) string { return derive(jobSpace, runID, name) }
 
 func derive(space uuid.UUID, parts ...string) string {
 	return uuid.NewSHA1(space, []byte(strings.Join(parts, "\x00"))).String()

@@ -1,0 +1,362 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/decide/plan"
+	"kici/internal/server/fleet"
+	"kici/internal/server/store"
+)
+
+// helped takes the success of a job that worked for others: its result becomes jobs of the run, or the failure of the
+// report. Whatever joins the run does so in the transaction that ends the job, so that no moment sees the run without
+// both. Nil outcomes are nothing to add.
+func (e *Engine) helped(ctx context.Context, tx *store.Tx, job lifecycle.Job, data wire.JobData, r *lifecycle.Report) ([]lifecycle.Outcome, error) {
+	if !missingResult(job.Kind, data) {
+		grown, failure, err := e.grow(ctx, tx, job, data)
+		if err != nil || failure == nil {
+			return grown, err
+		}
+		r.InitFailure = failure
+	} else {
+		r.InitFailure = &ci.InitFailure{Scope: ci.ScopeJob, Category: categoryOf(job.Kind), JobName: ci.CutName(job.Name),
+			Message: "the agent reported success without a result"}
+	}
+	r.Status, r.Error = ci.JobFailed, r.InitFailure.Message
+	return nil, nil
+}
+
+// missingResult tells that a success resolves nothing.
+func missingResult(kind ci.JobKind, data wire.JobData) bool {
+	switch kind {
+	case ci.KindInit:
+		return !data.InitComplete || data.InitResult == nil
+	case ci.KindGenerator:
+		return !data.DynamicComplete || data.DynamicJobs == nil
+	case ci.KindBuild:
+		return !data.BuildComplete
+	}
+	return false
+}
+
+func categoryOf(kind ci.JobKind) string {
+	if kind == ci.KindBuild {
+		return ci.InitBuildCoordination
+	}
+	return ci.InitDynamicEval
+}
+
+func (e *Engine) grow(ctx context.Context, tx *store.Tx, job lifecycle.Job, data wire.JobData) ([]lifecycle.Outcome, *ci.InitFailure, error) {
+	if job.Kind == ci.KindBuild {
+		return nil, nil, nil
+	}
+	g, err := loadGrowth(ctx, tx, job, e.clock.Millis())
+	if err != nil {
+		return nil, nil, err
+	}
+	if job.Kind == ci.KindInit {
+		return g.fill(ctx, tx, data.InitResult)
+	}
+	return g.generate(ctx, tx, data.DynamicJobs)
+}
+
+// growth is a run that jobs join.
+type growth struct {
+	*insertion
+	job      lifecycle.Job // that gives them
+	target   string        // of an init job: the id of the place that it fills
+	in       plan.Input
+	known    plan.Known
+	position int64
+	edgeEnd  int // first free position of a need
+}
+
+func loadGrowth(ctx context.Context, tx *store.Tx, job lifecycle.Job, now int64) (*growth, error) {
+	g := &growth{job: job, known: plan.Known{Bases: map[string][]string{}, Groups: map[string][]string{}}}
+	var document, event string
+	var target sql.NullString
+	var c checkout
+	var runID string
+	err := tx.QueryRowContext(ctx, selectGrowth, job.ID).Scan(&runID, &document, &event, &target, &g.position, &c.url, &c.ref, &c.sha)
+	if err != nil {
+		return nil, fmt.Errorf("load what run of job %s was planned from: %w", job.ID, err)
+	}
+	g.insertion, g.target = newInsertion(runID, c, now), target.String
+	if g.in, err = plan.Decode(json.RawMessage(document), json.RawMessage(event)); err != nil {
+		return nil, err
+	}
+	if err := g.loadNames(ctx, tx); err != nil {
+		return nil, err
+	}
+	return g, g.loadEdges(ctx, tx)
+}
+
+// loadNames reads which jobs the run has. A generator stands for its group until it has made the group's jobs.
+func (g *growth) loadNames(ctx context.Context, tx *store.Tx) error {
+	rows, err := tx.QueryContext(ctx, selectNames, g.runID)
+	if err != nil {
+		return fmt.Errorf("load job names of run %s: %w", g.runID, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, name, base string
+		var group sql.NullString
+		var kind ci.JobKind
+		var status ci.JobStatus
+		if err := rows.Scan(&id, &name, &base, &group, &kind, &status); err != nil {
+			return err
+		}
+		g.ids[name] = id
+		g.known.Bases[base] = append(g.known.Bases[base], name)
+		if group.Valid {
+			members := g.known.Groups[group.String]
+			if kind != ci.KindGenerator || status != ci.JobSuccess {
+				members = append(members, name)
+			}
+			g.known.Groups[group.String] = members
+		}
+	}
+	return rows.Err()
+}
+
+func (g *growth) loadEdges(ctx context.Context, tx *store.Tx) error {
+	rows, err := tx.QueryContext(ctx, selectAllEdges, g.runID)
+	if err != nil {
+		return fmt.Errorf("load needs of run %s: %w", g.runID, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var edge plan.Edge
+		var runOn string
+		var position int
+		if err := rows.Scan(&edge.Job, &edge.Upstream, &runOn, &edge.ViaGroup, &position); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(runOn), &edge.RunOn); err != nil {
+			return fmt.Errorf("decode needs of run %s: %w", g.runID, err)
+		}
+		g.known.Edges = append(g.known.Edges, edge)
+		g.edgeEnd = max(g.edgeEnd, position+1)
+	}
+	return rows.Err()
+}
+
+// fill completes the place of an init job's target: in its own row, or by children that take over its needs and are
+// needed in its stead.
+func (g *growth) fill(ctx context.Context, tx *store.Tx, result json.RawMessage) ([]lifecycle.Outcome, *ci.InitFailure, error) {
+	place, err := loadJob(ctx, tx, g.target)
+	if err != nil || place.Status.Terminal() {
+		return nil, nil, err
+	}
+	x, failure, err := plan.Resolve(g.in, g.known, place.Name, result)
+	if err != nil || failure != nil {
+		return nil, failure, err
+	}
+	if len(x.Jobs) == 1 && x.Jobs[0].ID == place.ID {
+		if err := completePlace(ctx, tx, x.Jobs[0]); err != nil {
+			return nil, nil, err
+		}
+		return []lifecycle.Outcome{lifecycle.Completed(place)}, nil, nil
+	}
+	if err := g.replace(ctx, tx, place, x.Jobs); err != nil {
+		return nil, nil, err
+	}
+	outcomes, err := g.judge(ctx, tx, x.Jobs, nil)
+	return outcomes, nil, err
+}
+
+func completePlace(ctx context.Context, tx *store.Tx, j plan.Job) error {
+	contexts, err := json.Marshal(append([]string{}, j.Contexts...))
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE execution_jobs SET job_config = $2, contexts = $3 WHERE job_id = $1", j.ID, string(j.Config), string(contexts))
+	if err != nil {
+		return fmt.Errorf("complete job %s: %w", j.ID, err)
+	}
+	return nil
+}
+
+// replace puts children in the place of a job that was not made yet.
+func (g *growth) replace(ctx context.Context, tx *store.Tx, place lifecycle.Job, children []plan.Job) error {
+	if err := g.jobs(ctx, tx, children, int64(place.Position), 1); err != nil {
+		return err
+	}
+	for _, c := range children {
+		for _, statement := range []string{copyNeeds, copyDependants} {
+			if _, err := tx.ExecContext(ctx, statement, place.ID, c.ID); err != nil {
+				return fmt.Errorf("put job %s in the place of %s: %w", c.Name, place.Name, err)
+			}
+		}
+	}
+	for _, statement := range []string{
+		"DELETE FROM execution_job_needs WHERE job_id = $1 OR upstream_id = $1",
+		"DELETE FROM execution_jobs WHERE job_id = $1",
+	} {
+		if _, err := tx.ExecContext(ctx, statement, place.ID); err != nil {
+			return fmt.Errorf("remove the place of job %s: %w", place.Name, err)
+		}
+	}
+	return nil
+}
+
+// generate adds what a generator gave, in the place of its group.
+func (g *growth) generate(ctx context.Context, tx *store.Tx, result json.RawMessage) ([]lifecycle.Outcome, *ci.InitFailure, error) {
+	upstreams, err := upstreamsOf(ctx, tx, g.job.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	snapshot, err := upstreams.snapshot()
+	if err != nil {
+		return nil, nil, err
+	}
+	roster, err := fleet.List(ctx, tx)
+	if err != nil {
+		return nil, nil, err
+	}
+	x, failure, err := plan.Generate(g.in, g.known, plan.Generated{Generator: g.job.Name, Jobs: result, Snapshot: snapshot,
+		Pinned: func(id string) bool { return knows(roster, id) }})
+	if err != nil || failure != nil {
+		return nil, failure, err
+	}
+	g.generatorID = g.job.ID
+	if err := g.jobs(ctx, tx, x.Jobs, g.position+1, 1); err != nil {
+		return nil, nil, err
+	}
+	waiting, err := groupDependants(ctx, tx, g.job.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := tx.ExecContext(ctx, "DELETE FROM execution_job_needs WHERE upstream_id = $1 AND via_group", g.job.ID); err != nil {
+		return nil, nil, fmt.Errorf("take generator %s out of its group: %w", g.job.Name, err)
+	}
+	if err := g.edges(ctx, tx, x.Edges, g.edgeEnd); err != nil {
+		return nil, nil, err
+	}
+	broken, err := g.broken(ctx, tx, x.Failed)
+	if err != nil {
+		return nil, nil, err
+	}
+	outcomes, err := g.judge(ctx, tx, x.Jobs, waiting)
+	return append(broken, outcomes...), nil, err
+}
+
+func knows(roster []fleet.Agent, id string) bool {
+	for _, a := range roster {
+		if a.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// broken ends jobs that the run had already and that can no longer run.
+func (g *growth) broken(ctx context.Context, tx *store.Tx, failed map[string]ci.InitFailure) (out []lifecycle.Outcome, err error) {
+	for name, f := range failed {
+		job, err := loadJob(ctx, tx, g.ids[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, lifecycle.CannotStart(job, f, g.now))
+	}
+	return out, nil
+}
+
+// judge decides the first state of new jobs, and anew that of jobs whose needs were drawn again. What a new job needs
+// may have ended long ago.
+func (g *growth) judge(ctx context.Context, tx *store.Tx, jobs []plan.Job, again []string) ([]lifecycle.Outcome, error) {
+	var failed []lifecycle.Planned
+	for _, j := range jobs {
+		if j.InitFailure != nil {
+			failed = append(failed, lifecycle.Planned{Job: plannedJob(j, g.now), InitFailure: j.InitFailure})
+			continue
+		}
+		again = append(again, j.ID)
+	}
+	var waiting []lifecycle.Dependant
+	for _, id := range again {
+		d, err := loadDependant(ctx, tx, id)
+		if err != nil {
+			return nil, err
+		}
+		waiting = append(waiting, d)
+	}
+	return []lifecycle.Outcome{lifecycle.BornFailed(failed, g.now), lifecycle.Recompute(waiting, g.now)}, nil
+}
+
+// loadDependant reads a job with all of its needs.
+func loadDependant(ctx context.Context, tx *store.Tx, jobID string) (d lifecycle.Dependant, err error) {
+	if d.Job, err = loadJob(ctx, tx, jobID); err != nil {
+		return d, err
+	}
+	d.Edges, err = queryEdges(ctx, tx, jobID, selectNeeds, jobID)
+	return d, err
+}
+
+func groupDependants(ctx context.Context, tx *store.Tx, generatorID string) ([]string, error) {
+	return ids(ctx, tx, "SELECT job_id FROM execution_job_needs WHERE upstream_id = $1 AND via_group ORDER BY position", generatorID)
+}
+
+// dropped finds the jobs of a job's generator that its agent no longer found, by their base names.
+func dropped(ctx context.Context, tx *store.Tx, jobID string, names []string) ([]lifecycle.Job, error) {
+	var out []lifecycle.Job
+	for _, name := range names[:min(len(names), plan.MaxGenerated)] {
+		found, err := ids(ctx, tx, selectDropped, jobID, ci.CutName(name))
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range found {
+			job, err := loadJob(ctx, tx, id)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, job)
+		}
+	}
+	return out, nil
+}
+
+func ids(ctx context.Context, q store.Querier, query string, args ...any) ([]string, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list ids: %w", err)
+	}
+	defer rows.Close()
+	var out []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		out = append(out, id)
+	}
+	return out, rows.Err()
+}
+
+const (
+	selectGrowth = `SELECT j.run_id, coalesce(r.plan_input, ''), coalesce(r.event, '{}'), j.target_id, j.position, j.repo_url, j.ref, j.sha
+FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+
+	selectNames = `SELECT job_id, job_name, base_job_name, group_name, kind, status FROM execution_jobs WHERE run_id = $1 ORDER BY position`
+
+	selectAllEdges = `SELECT j.job_name, u.job_name, n.run_on, n.via_group, n.position FROM execution_job_needs n
+JOIN execution_jobs j ON j.job_id = n.job_id JOIN execution_jobs u ON u.job_id = n.upstream_id WHERE n.run_id = $1 ORDER BY n.position`
+
+	selectNeeds = `SELECT u.job_name, u.status, n.run_on FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id
+WHERE n.job_id = $1 ORDER BY n.position, u.position`
+
+	copyNeeds = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on, via_group)
+SELECT run_id, $2, upstream_id, position, run_on, via_group FROM execution_job_needs WHERE job_id = $1`
+
+	copyDependants = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on, via_group)
+SELECT run_id, job_id, $2, position, run_on, FALSE FROM execution_job_needs WHERE upstream_id = $1`
+
+	selectDropped = `SELECT d.job_id FROM execution_jobs d JOIN execution_jobs j ON j.generator_id = d.generator_id
+WHERE j.job_id = $1 AND d.base_job_name = $2 AND d.completed_at IS NULL ORDER BY d.position`
+)

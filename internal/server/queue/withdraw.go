@@ -1,0 +1,17 @@
+package queue
+
+import (
+	"context"
+
+	"kici/internal/server/store"
+)
+
+// Withdraw takes a row back from its agent and out of the line. The job gets a new row when it may run again; its
+// attempts so far stay known.
+func Withdraw(ctx context.Context, tx *store.Tx, jobID, why string, now int64) (bool, error) {
+	ok, err := store.Changed(tx.ExecContext(ctx, "DELETE FROM dispatch_queue WHERE id = $1 AND status IN ('dispatched', 'recovering')", jobID))
+	if err != nil || !ok {
+		return ok, err
+	}
+	return true, endAttempt(ctx, tx, jobID, why, now)
+}
