@@ -66,7 +66,7 @@ func coldOnce(ctx context.Context, o Options) (time.Duration, error) {
 	}
 	defer os.RemoveAll(base)
 	started := time.Now()
-	server, err := proc.StartServer(ctx, filepath.Join(base, "cold"), o.environ()...)
+	server, err := proc.StartServer(ctx, proc.ServerOptions{Data: filepath.Join(base, "cold"), Port: "0", Environ: o.environ()})
 	if err != nil {
 		return 0, err
 	}

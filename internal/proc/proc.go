@@ -31,21 +31,36 @@ type Process struct {
 	err   error         // how; read after ended
 }
 
-// Start runs this executable with the arguments and the least environment: what a shell needs, and extra on top. The
+// Command says what to start.
+type Command struct {
+	Name    string // for people
+	Args    []string
+	Environ []string // on top of the least that a program needs
+	// Log is a file to which all output is appended. "" keeps the end of it only, as is kept in any case.
+	Log string
+}
+
+// Start runs this executable with the arguments and the least environment: what a shell needs, and Environ on top. The
 // program ends with this process, even when this one is killed.
-func Start(name string, args []string, extra ...string) (*Process, error) {
+func Start(c Command) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program's file: %w", err)
 	}
-	p := &Process{Name: name, cmd: exec.Command(self, args...), tail: &tail{}, ended: make(chan struct{})}
-	p.cmd.Env = append(least(os.Environ()), extra...)
+	p := &Process{Name: c.Name, cmd: exec.Command(self, c.Args...), tail: &tail{}, ended: make(chan struct{})}
+	if c.Log != "" {
+		if p.tail.file, err = os.OpenFile(c.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+			return nil, fmt.Errorf("open the log of %s: %w", c.Name, err)
+		}
+	}
+	p.cmd.Env = append(least(os.Environ()), c.Environ...)
 	p.cmd.Stdout, p.cmd.Stderr = p.tail, p.tail
 	if err := startBound(p.cmd); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return nil, errors.Join(fmt.Errorf("start %s: %w", c.Name, err), p.tail.close())
 	}
 	go func() {
 		p.err = p.cmd.Wait()
+		p.err = errors.Join(p.err, p.tail.close())
 		close(p.ended)
 	}()
 	return p, nil
@@ -103,24 +118,27 @@ type Server struct {
 	URL  string
 }
 
-// StartServer runs kici server on a free loopback port with the given data folder, and waits until it answers.
-func StartServer(ctx context.Context, data string, extra ...string) (*Server, error) {
-	return StartServerOn(ctx, data, "0", extra...)
+// ServerOptions say how to run a server.
+type ServerOptions struct {
+	Data    string // its folder
+	Port    string // "0" is any free one
+	Environ []string
+	Log     string // see Command
 }
 
-// StartServerOn is StartServer on a port of choice, for one that must be found again where it was. What a server that
-// was killed left behind of its address is removed first: it would be taken for the answer.
-func StartServerOn(ctx context.Context, data, port string, extra ...string) (*Server, error) {
-	if err := os.Remove(filepath.Join(data, "server.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+// StartServer runs kici server on a loopback port, and waits until it answers. What a server that was killed left behind
+// of its address is removed first: it would be taken for the answer.
+func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
+	if err := os.Remove(filepath.Join(o.Data, "server.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	p, err := Start("kici server", []string{"server", "--data", data, "--port", port}, extra...)
+	p, err := Start(Command{Name: "kici server", Args: []string{"server", "--data", o.Data, "--port", o.Port}, Environ: o.Environ, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Process: p, Data: data}
+	s := &Server{Process: p, Data: o.Data}
 	err = p.await(ctx, func() (bool, error) {
-		s.URL, err = address(data)
+		s.URL, err = address(o.Data)
 		return s.URL != "", err
 	})
 	if err != nil {
@@ -167,15 +185,27 @@ func (p *Process) await(ctx context.Context, ask func() (bool, error)) error {
 // AgentURL is where agents of the server connect to.
 func (s *Server) AgentURL() string { return "ws" + strings.TrimPrefix(s.URL, "http") + "/ws" }
 
-// StartAgent runs kici agent against a server.
-func StartAgent(s *Server, id, token, tempDir string, labels ...string) (*Process, error) {
-	return Start("kici agent "+id, []string{"agent"},
-		"KICI_ORCHESTRATOR_URL="+s.AgentURL(), "KICI_AGENT_TOKEN="+token, "KICI_AGENT_ID="+id, "KICI_PORT=0",
-		"KICI_LABELS="+strings.Join(labels, ","), "TMPDIR="+tempDir, "XDG_CACHE_HOME="+filepath.Join(tempDir, "cache"))
+// AgentOptions say how to run an agent.
+type AgentOptions struct {
+	URL     string // of the server's endpoint for agents, ws://…/ws
+	ID      string
+	Token   string
+	TempDir string // also of its cache
+	Labels  []string
+	Log     string // see Command
+}
+
+// StartAgent runs kici agent. It does not wait for its registration.
+func StartAgent(o AgentOptions) (*Process, error) {
+	return Start(Command{Name: "kici agent " + o.ID, Args: []string{"agent"}, Log: o.Log, Environ: []string{
+		"KICI_ORCHESTRATOR_URL=" + o.URL, "KICI_AGENT_TOKEN=" + o.Token, "KICI_AGENT_ID=" + o.ID, "KICI_PORT=0",
+		"KICI_LABELS=" + strings.Join(o.Labels, ","), "TMPDIR=" + o.TempDir, "XDG_CACHE_HOME=" + filepath.Join(o.TempDir, "cache")}})
 }
 
 // tail keeps the last bytes written to it.
 type tail struct {
+	file *os.File // takes everything; nil when nobody wants that
+
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
@@ -184,6 +214,9 @@ type tail struct {
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.file != nil {
+		_, _ = t.file.Write(p) // a full disk must not end the program
+	}
 	t.buf.Write(p)
 	if over := t.buf.Len() - tailBytes; over > 0 {
 		t.buf.Next(over)
@@ -196,4 +229,12 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(t.buf.String())
+}
+
+// close is called once nobody writes any more.
+func (t *tail) close() error {
+	if t.file == nil {
+		return nil
+	}
+	return t.file.Close()
 }

@@ -7,9 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"time"
 
@@ -24,23 +24,24 @@ type Delivery struct {
 	Took time.Duration // until the 202
 }
 
+// Push is a push to main, as a post-receive hook tells of it.
+type Push struct {
+	URL  string         // of the server
+	Mark string         // by which the same push is known when it is sent again; "" for none
+	More map[string]any // further members of the body
+}
+
 // Push sends what a post-receive hook sends after a push of the commit to main.
 func (r *Rig) Push(ctx context.Context) (Delivery, error) {
-	body, err := json.Marshal(map[string]any{"ref": "refs/heads/main", "after": r.SHA,
-		"repository":  map[string]string{"full_name": r.Repo, "default_branch": "main"},
-		"head_commit": map[string]string{"message": "Add a workflow"}})
+	return r.Send(ctx, Push{URL: r.Server.URL})
+}
+
+// Send sends a push. One that was accepted before is a success.
+func (r *Rig) Send(ctx context.Context, p Push) (Delivery, error) {
+	req, err := r.request(ctx, p)
 	if err != nil {
 		return Delivery{}, err
 	}
-	mac := hmac.New(sha256.New, []byte(r.secret))
-	mac.Write(body)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Server.URL+r.Source.WebhookPath, bytes.NewReader(body))
-	if err != nil {
-		return Delivery{}, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Event-Type", "push")
-	req.Header.Set("X-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
 	d := Delivery{Sent: time.Now()}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -52,15 +53,39 @@ func (r *Rig) Push(ctx context.Context) (Delivery, error) {
 	if err != nil {
 		return d, err
 	}
-	if resp.StatusCode != http.StatusAccepted {
-		return d, fmt.Errorf("the webhook was answered %s: %s", resp.Status, answer)
+	var accepted struct {
+		DeliveryID string
+		Duplicate  bool
 	}
-	var accepted struct{ DeliveryID string }
-	if err := json.Unmarshal(answer, &accepted); err != nil || accepted.DeliveryID == "" {
-		return d, errors.Join(errors.New("the webhook's answer names no delivery"), err)
+	if err := json.Unmarshal(answer, &accepted); err != nil || accepted.DeliveryID == "" || resp.StatusCode != http.StatusAccepted && !accepted.Duplicate {
+		return d, fmt.Errorf("the webhook was answered %s: %s", resp.Status, answer)
 	}
 	d.ID = accepted.DeliveryID
 	return d, nil
+}
+
+func (r *Rig) request(ctx context.Context, p Push) (*http.Request, error) {
+	fields := map[string]any{"ref": "refs/heads/main", "after": r.SHA,
+		"repository":  map[string]string{"full_name": r.Repo, "default_branch": "main"},
+		"head_commit": map[string]string{"message": "Add a workflow"}}
+	maps.Copy(fields, p.More)
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	mac := hmac.New(sha256.New, []byte(r.secret))
+	mac.Write(body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+r.Source.WebhookPath, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Event-Type", "push")
+	req.Header.Set("X-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	if p.Mark != "" {
+		req.Header.Set("X-Delivery-Id", p.Mark)
+	}
+	return req, nil
 }
 
 // RunOf reads the newest run when it is the delivery's; ok is false while there is none.

@@ -26,6 +26,11 @@ type Options struct {
 	Repo     string   // identifier of the repository: its path below the source's folder
 	Workflow []byte   // TypeScript
 	Environ  []string // of the server, on top of the least
+	// AdminToken is valid from the start; servers that share a database need one that all of them know. "" lets the
+	// server make one.
+	AdminToken string
+	// Logs is a folder for all that the processes write. "" keeps the end of it only.
+	Logs string
 	// RateLimit is how many deliveries the source takes a minute, 0 for its default.
 	RateLimit int
 }
@@ -85,11 +90,38 @@ func (r *Rig) Close() {
 // StartServer starts the server on its data folder, "0" being any free port. It is also how a server that was killed
 // comes back.
 func (r *Rig) StartServer(ctx context.Context, port string) (err error) {
-	if r.Server, err = proc.StartServerOn(ctx, filepath.Join(r.Base, "server"), port, r.Environ...); err != nil {
+	if r.Server, err = r.startNode(ctx, "server", port); err != nil {
 		return err
 	}
-	r.API, err = client.Connect(client.Where{URL: r.Server.URL, DataDir: r.Server.Data, Env: func(string) string { return "" }})
+	r.API, err = r.Connect(r.Server)
 	return err
+}
+
+// StartNode starts a further server with a data folder of its own, of that name. What it shares with the first is what
+// Environ says. The caller stops it.
+func (r *Rig) StartNode(ctx context.Context, name string) (*proc.Server, error) {
+	return r.startNode(ctx, name, "0")
+}
+
+func (r *Rig) startNode(ctx context.Context, name, port string) (*proc.Server, error) {
+	environ := r.Environ
+	if r.AdminToken != "" {
+		environ = append([]string{"KICI_BOOTSTRAP_ADMIN_TOKEN=" + r.AdminToken}, environ...)
+	}
+	return proc.StartServer(ctx, proc.ServerOptions{Data: filepath.Join(r.Base, name), Port: port, Environ: environ, Log: r.logOf(name)})
+}
+
+// logOf is the file for the output of a process, "" for none.
+func (r *Rig) logOf(name string) string {
+	if r.Logs == "" {
+		return ""
+	}
+	return filepath.Join(r.Logs, name+".log")
+}
+
+// Connect makes a client of a server's administration.
+func (r *Rig) Connect(s *proc.Server) (*client.Client, error) {
+	return client.Connect(client.Where{URL: s.URL, Token: r.AdminToken, DataDir: s.Data, Env: func(string) string { return "" }})
 }
 
 func (r *Rig) repositories() string { return filepath.Join(r.Base, "repositories") }
@@ -149,16 +181,21 @@ func (r *Rig) AgentToken() string { return r.token }
 
 // StartAgent starts an agent process with the label linux. AwaitAgents waits for it.
 func (r *Rig) StartAgent(id string) error {
-	work := filepath.Join(r.Base, id)
-	if err := os.MkdirAll(work, 0o700); err != nil {
-		return err
-	}
-	a, err := proc.StartAgent(r.Server, id, r.token, work, "linux")
+	a, err := r.LaunchAgent(id, r.Server.AgentURL())
 	if err != nil {
 		return err
 	}
 	r.Agents = append(r.Agents, a)
 	return nil
+}
+
+// LaunchAgent is StartAgent for an agent that connects to another address. The caller stops it.
+func (r *Rig) LaunchAgent(id, url string) (*proc.Process, error) {
+	work := filepath.Join(r.Base, id)
+	if err := os.MkdirAll(work, 0o700); err != nil {
+		return nil, err
+	}
+	return proc.StartAgent(proc.AgentOptions{URL: url, ID: id, Token: r.token, TempDir: work, Labels: []string{"linux"}, Log: r.logOf(id)})
 }
 
 // AwaitAgents waits until n agents are connected, and no more.
