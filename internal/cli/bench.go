@@ -29,6 +29,7 @@ func (p Process) benchCommand() *cobra.Command {
 		p.measure("cold", "Time from the start of a server until it answers", 10, 0, bench.Cold),
 		p.measure("idle", "Memory of a server and its agents without work", 1, 1, bench.Idle),
 		p.measure("latency", "From a webhook to its 202, its dispatch and its success, one after the other", 20, 1, bench.Latency),
+		p.chaosCommand(),
 		p.measure("burst", "Many webhooks at once: rate, processor time, and whether a run is lost or stuck", 200, 4, bench.Burst),
 	)
 	return cmd

@@ -1,0 +1,416 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"kici/internal/core/ci"
+)
+
+// Violation is a promise that was broken, with the evidence.
+type Violation struct {
+	Promise string `json:"promise"`
+	What    string `json:"what"`
+}
+
+// Check judges the facts. An empty result means that everything that was promised was kept.
+func Check(f facts) []Violation {
+	c := newCheck(f)
+	for _, promise := range promises {
+		c.promise = promise.name
+		promise.check(c)
+	}
+	return c.broken
+}
+
+// promises are what the system promises, whatever is killed.
+var promises = []struct {
+	name  string
+	check func(*check)
+}{
+	{"no server and no agent ends by itself", (*check).crashes},
+	{"every run ends", (*check).ends},
+	{"an accepted push has each of its runs once", (*check).deliveries},
+	{"a run has the jobs of its workflow", (*check).plans},
+	{"a run ends as its jobs say", (*check).folds},
+	{"a run that has ended stays as it is", (*check).stays},
+	{"a job runs only after what it needs", (*check).needs},
+	{"a job is executed as often as its attempts say", (*check).attempts},
+	{"no two attempts of a job overlap", (*check).overlaps},
+	{"an acknowledged end is stored", (*check).ackedEnds},
+	{"an acknowledged line is stored", (*check).ackedLines},
+	{"the log of a step is complete, in order and without repetition", (*check).logs},
+}
+
+// check holds the facts by what they are looked up by.
+type check struct {
+	facts
+	promise string
+	broken  []Violation
+
+	runs     map[string]runFact
+	jobs     map[string]jobFact
+	jobsOf   map[string][]jobFact     // by run
+	attempt  map[string][]attemptFact // by job, in order
+	executed map[string][][]execution
+	stray    []execution // that belong to no attempt
+}
+
+func newCheck(f facts) *check {
+	c := &check{facts: f, runs: map[string]runFact{}, jobs: map[string]jobFact{}, jobsOf: map[string][]jobFact{}, attempt: map[string][]attemptFact{}}
+	for _, r := range f.Runs {
+		c.runs[r.ID] = r
+	}
+	for _, j := range f.Jobs {
+		c.jobs[j.ID] = j
+		c.jobsOf[j.Run] = append(c.jobsOf[j.Run], j)
+	}
+	for _, a := range f.Attempts {
+		c.attempt[a.Job] = append(c.attempt[a.Job], a)
+	}
+	for _, list := range c.attempt {
+		slices.SortFunc(list, func(a, b attemptFact) int { return cmp.Compare(a.Number, b.Number) })
+	}
+	c.assign()
+	return c
+}
+
+func (c *check) fail(format string, args ...any) {
+	c.broken = append(c.broken, Violation{Promise: c.promise, What: fmt.Sprintf(format, args...)})
+}
+
+// name is a job for people.
+func (c *check) name(jobID string) string {
+	j := c.jobs[jobID]
+	return fmt.Sprintf("job %s of run %s (%s)", j.Name, j.Run, jobID)
+}
+
+// assign gives every execution to the attempt that it is of: the latest one of its agent for that job of that push which
+// was claimed before it began. A run and its repetitions share the push.
+func (c *check) assign() {
+	c.executed = map[string][][]execution{}
+	type key struct{ mark, workflow, job, agent string }
+	candidates := map[key][]attemptFact{}
+	for id, list := range c.attempt {
+		c.executed[id] = make([][]execution, len(list))
+		j := c.jobs[id]
+		r := c.runs[j.Run]
+		for _, a := range list {
+			k := key{r.Mark, r.Workflow, j.Name, a.Agent}
+			candidates[k] = append(candidates[k], a)
+		}
+	}
+	for _, e := range c.Executions {
+		var of *attemptFact
+		for _, a := range candidates[key{e.Mark, e.Workflow, e.Job, e.Agent}] {
+			if a.Claimed <= e.Begun && (of == nil || a.Claimed > of.Claimed) {
+				of = &a
+			}
+		}
+		if of == nil {
+			c.stray = append(c.stray, e)
+			continue
+		}
+		at := slices.IndexFunc(c.attempt[of.Job], func(a attemptFact) bool { return a.Number == of.Number })
+		c.executed[of.Job][at] = append(c.executed[of.Job][at], e)
+	}
+}
+
+func (c *check) crashes() {
+	for _, words := range c.Crashes {
+		c.fail("%s", words)
+	}
+}
+
+func (c *check) ends() {
+	for _, o := range c.Open {
+		c.fail("run %s did not end: %s", o.Run, o.Explanation)
+	}
+	for _, r := range c.Runs {
+		if !r.Status.Terminal() && !slices.ContainsFunc(c.Open, func(o openRun) bool { return o.Run == r.ID }) {
+			c.fail("run %s is left as %s", r.ID, r.Status)
+		}
+		if r.Status.Terminal() {
+			c.nothingOpen(r)
+		}
+	}
+}
+
+// nothingOpen looks for parts of an ended run that have not ended.
+func (c *check) nothingOpen(r runFact) {
+	open := map[string]bool{}
+	for _, j := range c.jobsOf[r.ID] {
+		open[j.ID] = true
+		if !j.Status.Terminal() || j.Ended == 0 {
+			c.fail("run %s has ended as %s, and %s is %s", r.ID, r.Status, c.name(j.ID), j.Status)
+		}
+		for _, a := range c.attempt[j.ID] {
+			if a.Ended == 0 {
+				c.fail("attempt %d of %s has no end", a.Number, c.name(j.ID))
+			}
+		}
+	}
+	for _, s := range c.Steps {
+		if open[s.Job] && !s.Status.Terminal() {
+			c.fail("run %s has ended as %s, and step %d of %s is %s", r.ID, r.Status, s.Step, c.name(s.Job), s.Status)
+		}
+	}
+	for _, row := range c.Rows {
+		if open[row.Job] && !row.Status.Terminal() {
+			c.fail("run %s has ended as %s, and the queue has %s as %s", r.ID, r.Status, c.name(row.Job), row.Status)
+		}
+	}
+}
+
+func (c *check) deliveries() {
+	runs := map[string]map[string]int{} // by mark and workflow
+	for _, r := range c.Runs {
+		if r.Parent != "" {
+			continue
+		}
+		if runs[r.Mark] == nil {
+			runs[r.Mark] = map[string]int{}
+		}
+		runs[r.Mark][r.Workflow]++
+	}
+	for _, a := range c.Accepted {
+		for _, workflow := range slices.Sorted(maps.Keys(workflowJobs)) {
+			if runs[a.Mark][workflow] == 0 {
+				c.fail("push %s was accepted as %s and has no run of %s", a.Mark, a.Delivery, workflow)
+			}
+		}
+	}
+	for mark, of := range runs {
+		for workflow, n := range of {
+			if n > 1 {
+				c.fail("push %s has %d runs of %s", mark, n, workflow)
+			}
+		}
+	}
+}
+
+func (c *check) plans() {
+	for _, r := range c.Runs {
+		var names []string
+		for _, j := range c.jobsOf[r.ID] {
+			names = append(names, j.Name)
+		}
+		slices.Sort(names)
+		if want := slices.Sorted(slices.Values(workflowJobs[r.Workflow])); !slices.Equal(names, want) {
+			c.fail("run %s of %s has the jobs %q, not %q", r.ID, r.Workflow, names, want)
+		}
+	}
+}
+
+// folds repeats in its own words how the end of a run follows from those of its jobs.
+func (c *check) folds() {
+	for _, r := range c.Runs {
+		if !r.Status.Terminal() {
+			continue
+		}
+		want := ci.RunSuccess
+		for _, j := range c.jobsOf[r.ID] {
+			switch j.Status {
+			case ci.JobSuccess, ci.JobSkipped:
+			case ci.JobCancelled:
+				if want == ci.RunSuccess {
+					want = ci.RunCancelled
+				}
+			default:
+				want = ci.RunFailed
+			}
+		}
+		if r.Status != want {
+			c.fail("run %s is %s, and its jobs say %s", r.ID, r.Status, want)
+		}
+	}
+}
+
+func (c *check) stays() {
+	for _, s := range c.Seen {
+		if r, ok := c.runs[s.Run]; !ok || r.Status != s.Status {
+			c.fail("run %s was told to be %s, and is %s at the end", s.Run, s.Status, cmp.Or(string(r.Status), "gone"))
+		}
+	}
+}
+
+// needs looks at every job that was given to an agent, and at those that were skipped.
+func (c *check) needs() {
+	for _, j := range c.Jobs {
+		unmet := 0
+		for _, n := range j.Needs {
+			up := c.jobs[n.Job]
+			if !slices.Contains(n.RunOn, up.Status) {
+				unmet++
+			}
+			if len(c.attempt[j.ID]) > 0 {
+				c.after(j, up)
+			}
+		}
+		if unmet > 0 && len(c.attempt[j.ID]) > 0 {
+			c.fail("%s was given to an agent although %d of its needs are unmet", c.name(j.ID), unmet)
+		}
+		if j.Status == ci.JobSkipped && j.Reason == ci.ReasonUpstreamUnmet && unmet == 0 {
+			c.fail("%s was skipped although its needs are met", c.name(j.ID))
+		}
+	}
+}
+
+func (c *check) after(j, up jobFact) {
+	first := c.attempt[j.ID][0].Claimed
+	if up.Ended == 0 || up.Ended > first {
+		c.fail("%s was given to an agent at %d, before the end of %s at %d", c.name(j.ID), first, c.name(up.ID), up.Ended)
+	}
+}
+
+func (c *check) attempts() {
+	for _, e := range c.stray {
+		c.fail("agent %s has executed job %s of %s for push %s at %d (%s) without an attempt", e.Agent, e.Job, e.Workflow, e.Mark, e.Begun, e.Token)
+	}
+	for _, j := range c.Jobs {
+		list := c.attempt[j.ID]
+		for i, a := range list {
+			c.once(j, a, c.executed[j.ID][i], i == len(list)-1)
+		}
+		if j.Status == ci.JobSuccess && len(list) == 0 {
+			c.fail("%s has succeeded without an attempt", c.name(j.ID))
+		}
+	}
+	for _, row := range c.Rows {
+		c.counted(row)
+	}
+}
+
+// counted compares how often a row came back to the queue with the attempts on record: its last claim is not counted, and
+// a row that expired was waiting for one.
+func (c *check) counted(row rowFact) {
+	n := len(c.attempt[row.Job])
+	least, most := row.Requeued, row.Requeued+1
+	switch row.Status {
+	case ci.QueueExpired:
+		most = least
+	case ci.QueueCompleted:
+		least = most
+	}
+	if n < least || n > most {
+		c.fail("the queue says that %s (%s) came back %d times, and it has %d attempts", c.name(row.Job), row.Status, row.Requeued, n)
+	}
+}
+
+// once says how often an attempt must have been executed: a job is offered again only when it cannot have started, and
+// only a job that was executed can have ended by its steps.
+func (c *check) once(j jobFact, a attemptFact, executions []execution, last bool) {
+	n := len(executions)
+	switch {
+	case n > 1:
+		c.fail("attempt %d of %s was executed %d times: %v", a.Number, c.name(j.ID), n, tokens(executions))
+	case n == 1 && !last:
+		c.fail("attempt %d of %s (%s) was executed (%s), and the job was offered again", a.Number, c.name(j.ID), a.Outcome, executions[0].Token)
+	case !last:
+	case n == 0 && (j.Status == ci.JobSuccess || j.Reason == ci.ReasonStepFailed):
+		c.fail("%s is %s (%s), and was never executed", c.name(j.ID), j.Status, j.Reason)
+	case n == 1 && j.Status == ci.JobSuccess && len(executions[0].Finished) != len(executions[0].Steps):
+		c.fail("%s has succeeded, and of its steps %q only %q came to their end", c.name(j.ID), executions[0].Steps, executions[0].Finished)
+	}
+}
+
+func tokens(executions []execution) (out []string) {
+	for _, e := range executions {
+		out = append(out, fmt.Sprintf("%s at %d", e.Token, e.Begun))
+	}
+	return out
+}
+
+func (c *check) overlaps() {
+	for id, attempts := range c.executed {
+		all := slices.Concat(attempts...)
+		slices.SortFunc(all, func(a, b execution) int { return cmp.Compare(a.Begun, b.Begun) })
+		for i := 1; i < len(all); i++ {
+			if all[i].Begun < all[i-1].Last {
+				c.fail("%s: %s ran until %d, and %s began at %d", c.name(id), all[i-1].Token, all[i-1].Last, all[i].Token, all[i].Begun)
+			}
+		}
+	}
+}
+
+func (c *check) ackedEnds() {
+	for _, e := range c.Acked.Ends {
+		if j := c.jobs[e.Job]; j.Ended == 0 || j.Ended > e.At {
+			c.fail("the end of %s as %s was acknowledged at %d, and it has ended at %d as %s", c.name(e.Job), e.Status, e.At, j.Ended, j.Status)
+		}
+	}
+}
+
+// late is how long after its end a server surely takes a job's lines; 30 s are promised.
+const late = 25_000
+
+func (c *check) ackedLines() {
+	stored := map[stepKey]map[string]bool{}
+	for key, servers := range c.Logs {
+		stored[key] = map[string]bool{}
+		for _, line := range slices.Concat(servers...) {
+			stored[key][line] = true
+		}
+	}
+	missing := map[stepKey][]string{}
+	for _, l := range c.Acked.Lines {
+		if j := c.jobs[l.Job]; j.Ended != 0 && l.At > j.Ended+late {
+			continue
+		}
+		if !stored[l.stepKey][l.Text] {
+			missing[l.stepKey] = append(missing[l.stepKey], l.Text)
+		}
+	}
+	for key, lines := range missing {
+		c.fail("step %d of %s lacks %d acknowledged lines, such as %q", key.Step, c.name(key.Job), len(lines), lines[0])
+	}
+}
+
+// logs looks at the numbered lines of every step: each server has its part in order and without repetition, and the log of
+// a step that succeeded is complete. Lines that were sent again to another server may lie on both: each keeps its own.
+func (c *check) logs() {
+	for _, s := range c.Steps {
+		if s.Type != "" && s.Type != "step" {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, lines := range c.Logs[s.stepKey] {
+			c.ordered(s, lines)
+			for _, line := range lines {
+				if _, ok := number(line); ok {
+					seen[line] = true
+				}
+			}
+		}
+		if want := stepLines[s.Name]; s.Status == ci.StepSuccess && len(seen) != want {
+			c.fail("the log of step %s of %s, which has succeeded, has %d of %d lines", s.Name, c.name(s.Job), len(seen), want)
+		}
+	}
+}
+
+func (c *check) ordered(s stepFact, lines []string) {
+	before := 0
+	for _, line := range lines {
+		n, ok := number(line)
+		if !ok {
+			continue // a line of the system's own
+		}
+		if n <= before {
+			c.fail("the log of step %s of %s has %q after line %d", s.Name, c.name(s.Job), line, before)
+		}
+		before = n
+	}
+}
+
+// number reads the number of a line that a step has printed: "token step 3/8".
+func number(line string) (n int, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) != 3 {
+		return 0, false
+	}
+	_, err := fmt.Sscanf(fields[2], "%d/", &n)
+	return n, err == nil
+}
