@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"kici/internal/core/ci"
 )
 
 // Options say how long and how hard.
@@ -63,7 +61,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return r, err
 	}
 	defer s.close()
-	w := &workload{system: s, maxOpen: 2 * o.Agents, seen: map[string]ci.RunStatus{}}
+	w := &workload{system: s, maxOpen: 2 * o.Agents, seen: map[string]told{}}
 	faults := plan(o.Seed, shape{servers: o.Servers, agents: o.Agents, duration: o.Duration})
 	o.say("seed %d: %d faults within %s", o.Seed, len(faults), o.Duration)
 	if err := w.live(ctx, o, faults, &r); err != nil {

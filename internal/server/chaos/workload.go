@@ -22,10 +22,16 @@ type workload struct {
 
 	mu       sync.Mutex
 	accepted []acceptance
-	seen     map[string]ci.RunStatus // of ended runs, the first that was told
-	denied   []sighting              // what was told otherwise later
-	open     []string                // runs that have not ended, as of the last look
-	total    int                     // runs at all
+	seen     map[string]told // of ended runs, what was told first
+	denied   []sighting      // what was told otherwise later
+	open     []string        // runs that have not ended, as of the last look
+	total    int             // runs at all
+}
+
+// told is what a server said of an ended run, and when.
+type told struct {
+	status ci.RunStatus
+	at     time.Time
 }
 
 // The rhythm of the workload.
@@ -84,6 +90,7 @@ func (w *workload) watch(ctx context.Context) {
 func (w *workload) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	asked := time.Now()
 	api, err := w.anyAPI()
 	if err != nil {
 		return err
@@ -104,18 +111,18 @@ func (w *workload) look(ctx context.Context) error {
 		w.open = append(w.open, r.RunID)
 	}
 	for _, r := range newest.Runs {
-		w.noteLocked(r.RunID, r.Status)
+		w.noteLocked(r.RunID, r.Status, asked)
 	}
 	return nil
 }
 
-// noteLocked holds a server to what it said of an ended run.
-func (w *workload) noteLocked(run string, status ci.RunStatus) {
+// noteLocked holds the servers to what one said of an ended run. An answer to a question from before is no denial.
+func (w *workload) noteLocked(run string, status ci.RunStatus, asked time.Time) {
 	first, known := w.seen[run]
 	switch {
 	case !known && status.Terminal():
-		w.seen[run] = status
-	case known && status != first:
+		w.seen[run] = told{status, time.Now()}
+	case known && status != first.status && asked.After(first.at):
 		w.denied = append(w.denied, sighting{Run: run, Status: status})
 	}
 }
@@ -139,13 +146,14 @@ func (w *workload) cancel(ctx context.Context, run string) {
 	if err != nil {
 		return
 	}
+	asked := time.Now()
 	result, err := api.Cancel(ctx, run, rand.IntN(forcedShare) == 0)
 	if err != nil {
 		return // it has ended, or the server is down
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.noteLocked(run, result.Status)
+	w.noteLocked(run, result.Status, asked)
 }
 
 // settle waits until every run has ended, for a bounded time, and gives those that have not.
@@ -194,8 +202,8 @@ func (w *workload) testify(f *facts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f.Accepted = w.accepted
-	for run, status := range w.seen {
-		f.Seen = append(f.Seen, sighting{Run: run, Status: status})
+	for run, first := range w.seen {
+		f.Seen = append(f.Seen, sighting{Run: run, Status: first.status})
 	}
 	f.Seen = append(f.Seen, w.denied...)
 }
