@@ -180,14 +180,11 @@ func (s *S3) Tidy(ctx context.Context, before time.Time) error {
 	listing, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the listing when an error ends the loop
 	for upload := range s.core.ListIncompleteUploads(listing, s.bucket, s.prefix, true) {
-		if upload.Err != nil {
-			return fmt.Errorf("tidy blob store: %w", upload.Err)
+		err := upload.Err
+		if err == nil && upload.Initiated.Before(before) {
+			err = s.core.AbortMultipartUpload(ctx, s.bucket, upload.Key, upload.UploadID)
 		}
-		if upload.Initiated.After(before) {
-			continue
-		}
-		err := s.core.AbortMultipartUpload(ctx, s.bucket, upload.Key, upload.UploadID)
-		if err != nil && minio.ToErrorResponse(err).Code != minio.NoSuchUpload {
+		if err != nil && minio.ToErrorResponse(err).Code != minio.NoSuchUpload { // some stores say so of an empty list, too
 			return fmt.Errorf("tidy blob store: %w", err)
 		}
 	}
