@@ -175,16 +175,6 @@ type CancelResult struct {
 	CancelledJobs int          `json:"cancelledJobs"`
 }
 
-// LogPage is a part of a step's log. Each line's value is the stored record, a JSON object with ts, level and msg.
-type LogPage struct {
-	RunID      string      `json:"runId"`
-	JobID      string      `json:"jobId"`
-	StepIndex  int         `json:"stepIndex"`
-	TotalLines int64       `json:"totalLines"`
-	Lines      []Untrusted `json:"lines"`
-	NextCursor *string     `json:"nextCursor"`
-}
-
 // OneRun is the answer about one run.
 type OneRun struct {
 	Run RunDetail `json:"run"`

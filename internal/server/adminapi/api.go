@@ -51,13 +51,6 @@ type Secrets interface {
 	Audit(ctx context.Context, f secrets.AuditFilter) ([]secrets.AuditEntry, error)
 }
 
-// Logs reads the logs of steps.
-type Logs interface {
-	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
-	Read(ctx context.Context, path string, cursor int64, limit int) (data []byte, next int64, complete bool, err error)
-	Wait(ctx context.Context, path string, cursor int64) (more bool, err error)
-}
-
 // Kicker closes the connections of an agent token and tells how many there were.
 type Kicker interface {
 	KickToken(ctx context.Context, tokenID string) int
@@ -165,6 +158,8 @@ func (a *API) routes() []route {
 		{"GET " + base + "/runs/{run}/explain", auth.RunRead, false, a.explainRun},
 		{"POST " + base + "/runs/{run}/cancel", auth.RunCancel, false, a.cancelRun},
 		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs", auth.RunRead, false, a.readLog},
+		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs/search", auth.RunRead, false, a.searchLog},
+		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs/raw", auth.RunRead, false, a.rawLog},
 
 		{"GET " + base + "/runs/{run}/events", auth.RunRead, false, a.listEvents},
 		{"GET " + base + "/runs/{run}/jobs/{job}/context", auth.RunRead, false, a.showContext},

@@ -3,20 +3,32 @@ package adminapi
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
 
 	"kici/internal/core/adminwire"
+	"kici/internal/server/logs"
 	"kici/internal/server/report"
 )
 
 // maxWait is the longest that a follower may wait for a line. Connections that are silent for longer are cut by proxies.
 const maxWait = 30 * time.Second
 
+// maxLines is the most that one page holds.
+const maxLines = 2000
+
 // lookAgain is how often a waiting follower looks whether the step has ended: a step may end without another line.
 const lookAgain = time.Second
+
+// Logs reads the logs of steps.
+type Logs interface {
+	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
+	Tail(ctx context.Context, path string, n int) (lines []string, total int64, err error)
+	Wait(ctx context.Context, path string, line int64) (more bool, err error)
+	Search(ctx context.Context, path string, q logs.Query) (logs.Found, error)
+	Open(ctx context.Context, path string) (logs.Content, error)
+}
 
 // readLog gives a page of a step's log. With wait=<duration> it is a follower's: an empty page comes only after that
 // time or when the step has ended, and nextCursor is null only when nothing will ever follow.
@@ -25,18 +37,15 @@ func (a *API) readLog(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := a.theRun(r); err != nil {
-		return answer{}, err
-	}
-	place, err := a.logPlace(r.Context(), in)
+	place, err := a.theLog(r, in)
 	if err != nil {
 		return answer{}, err
 	}
-	if a.Logs == nil {
-		return answer{}, refuse(http.StatusServiceUnavailable, "Log storage not configured on this orchestrator")
-	}
 	page := adminwire.LogPage{RunID: in.run, JobID: in.job, StepIndex: in.step, Lines: []adminwire.Untrusted{}}
 	lines, total, next, err := a.logLines(r.Context(), in, &place)
+	if page.Expired = errors.Is(err, logs.ErrExpired); page.Expired {
+		return ok(page)
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -44,14 +53,36 @@ func (a *API) readLog(r *http.Request) (answer, error) {
 		page.Lines = append(page.Lines, adminwire.Untrusted{Untrusted: true, Value: line})
 	}
 	page.TotalLines = total
-	if in.wait > 0 && !place.Ended && next == 0 {
+	following := in.wait > 0 && !place.Ended
+	if following && next == 0 {
 		next = in.from + int64(len(lines)) // more may come from here on
+		if in.tail > 0 {
+			next = total
+		}
 	}
-	if next > 0 || in.wait > 0 && !place.Ended {
-		cursor := strconv.FormatInt(next, 10)
-		page.NextCursor = &cursor
-	}
+	page.NextCursor = cursorOf(next, next > 0 || following)
 	return ok(page)
+}
+
+// cursorOf is a cursor, or null where nothing follows.
+func cursorOf(line int64, follows bool) *string {
+	if !follows {
+		return nil
+	}
+	cursor := strconv.FormatInt(line, 10)
+	return &cursor
+}
+
+// theLog finds the log of a step of the path, for a caller that may read its run.
+func (a *API) theLog(r *http.Request, in logRequest) (report.LogPlace, error) {
+	if _, err := a.theRun(r); err != nil {
+		return report.LogPlace{}, err
+	}
+	place, err := a.logPlace(r.Context(), in)
+	if err == nil && a.Logs == nil {
+		err = refuse(http.StatusServiceUnavailable, "Log storage not configured on this orchestrator")
+	}
+	return place, err
 }
 
 // logRequest is which part of which log is asked for.
@@ -59,6 +90,7 @@ type logRequest struct {
 	run, job string
 	step     int
 	from     int64 // line
+	tail     int   // lines at the end, 0 to begin at from
 	limit    int
 	wait     time.Duration
 }
@@ -66,21 +98,36 @@ type logRequest struct {
 // logQuery reads which lines are wanted. A limit that is nonsense is the default; a cursor or a time that is nonsense is
 // refused, since a guess would show other lines than were asked for.
 func logQuery(r *http.Request) (in logRequest, err error) {
-	in = logRequest{run: r.PathValue("run"), job: r.PathValue("job"), limit: limitOf(r, 500, 2000)}
-	if in.step, err = strconv.Atoi(r.PathValue("step")); err != nil || in.step < -1 {
-		return in, refuse(http.StatusBadRequest, "Invalid stepIndex")
+	if in, err = stepQuery(r); err != nil {
+		return in, err
 	}
+	in.limit = limitOf(r, 500, maxLines)
 	q := r.URL.Query()
-	if text := q.Get("cursor"); text != "" {
-		if in.from, err = strconv.ParseInt(text, 10, 64); err != nil || in.from < 0 {
-			return in, refuse(http.StatusBadRequest, "Invalid cursor")
+	if text := q.Get("tail"); text != "" {
+		if in.tail, err = strconv.Atoi(text); err != nil || in.tail <= 0 || in.from > 0 {
+			return in, refuse(http.StatusBadRequest, "Invalid tail: use a number of lines from 1 on, without a cursor")
 		}
+		in.tail = min(in.tail, maxLines)
 	}
 	if text := q.Get("wait"); text != "" {
 		if in.wait, err = time.ParseDuration(text); err != nil || in.wait < 0 {
 			return in, refuse(http.StatusBadRequest, "Invalid wait: use a duration such as 25s")
 		}
 		in.wait = min(in.wait, maxWait)
+	}
+	return in, nil
+}
+
+// stepQuery reads of which step the log is wanted, and from which line on.
+func stepQuery(r *http.Request) (in logRequest, err error) {
+	in = logRequest{run: r.PathValue("run"), job: r.PathValue("job")}
+	if in.step, err = strconv.Atoi(r.PathValue("step")); err != nil || in.step < -1 {
+		return in, refuse(http.StatusBadRequest, "Invalid stepIndex")
+	}
+	if text := r.URL.Query().Get("cursor"); text != "" {
+		if in.from, err = strconv.ParseInt(text, 10, 64); err != nil || in.from < 0 {
+			return in, refuse(http.StatusBadRequest, "Invalid cursor")
+		}
 	}
 	return in, nil
 }
@@ -99,17 +146,16 @@ func (a *API) logPlace(ctx context.Context, in logRequest) (report.LogPlace, err
 func (a *API) logLines(ctx context.Context, in logRequest, place *report.LogPlace) (lines []string, total, next int64, err error) {
 	deadline := time.Now().Add(in.wait)
 	for {
-		// The end is taken before the lines are read, so that what is appended in between ends the wait below.
-		_, end, _, err := a.Logs.Read(ctx, place.Path, math.MaxInt64, 1)
-		if err != nil {
-			return nil, 0, 0, err
+		if in.tail > 0 {
+			lines, total, err = a.Logs.Tail(ctx, place.Path, in.tail)
+		} else {
+			lines, total, next, err = a.Logs.Lines(ctx, place.Path, in.from, in.limit)
 		}
-		lines, total, next, err = a.Logs.Lines(ctx, place.Path, in.from, in.limit)
 		left := time.Until(deadline)
 		if err != nil || len(lines) > 0 || place.Ended || left <= 0 || a.live.Err() != nil {
 			return lines, total, next, err
 		}
-		if err := a.awaitLine(ctx, place.Path, end, min(left, lookAgain)); err != nil {
+		if err := a.awaitLine(ctx, place.Path, in.from, min(left, lookAgain)); err != nil {
 			return nil, 0, 0, err
 		}
 		if *place, err = a.logPlace(ctx, in); err != nil {
@@ -118,13 +164,13 @@ func (a *API) logLines(ctx context.Context, in logRequest, place *report.LogPlac
 	}
 }
 
-// awaitLine waits until the log has grown, or for a moment. A log that is finished returns at once; the caller then sees
-// that its step has ended, a little later at the worst, so the pause is waited for either way.
-func (a *API) awaitLine(ctx context.Context, path string, end int64, pause time.Duration) error {
+// awaitLine waits until the log has the line, or for a moment. A log that is finished returns at once; the caller then
+// sees that its step has ended, a little later at the worst, so the pause is waited for either way.
+func (a *API) awaitLine(ctx context.Context, path string, line int64, pause time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
 	defer context.AfterFunc(a.live, cancel)()
-	more, err := a.Logs.Wait(limited, path, end)
+	more, err := a.Logs.Wait(limited, path, line)
 	if err == nil && !more {
 		<-limited.Done()
 	}

@@ -61,7 +61,7 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// answering runs a handler and writes what it returns.
+// answering runs a handler and writes what it returns; a body that is a handler itself writes itself.
 func (a *API) answering(do handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !storable(r) {
@@ -71,6 +71,10 @@ func (a *API) answering(do handler) http.Handler {
 		got, err := do(r)
 		if err != nil {
 			a.fail(w, r, err)
+			return
+		}
+		if large, ok := got.body.(http.Handler); ok {
+			large.ServeHTTP(w, r)
 			return
 		}
 		write(w, got.status, got.body)

@@ -10,7 +10,6 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/server/auth"
-	"kici/internal/server/logs"
 	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
 )
@@ -224,57 +223,4 @@ func TestCancelTellsWhatItDid(t *testing.T) {
 			t.Errorf("access log %+v, %v", entries, err)
 		}
 	})
-}
-
-func chunk(t *testing.T, s *rig, id string, lines ...string) {
-	t.Helper()
-	err := s.Logs.Append(t.Context(), logs.Chunk{RunID: "r1", JobID: "r1-build", JobName: "build", StepIndex: 0, MessageID: id, At: startTime, Lines: lines})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func TestLogIsReadInPages(t *testing.T) {
-	s := newRig(t, storetest.SQLite(t))
-	s.Run(t, "r1")
-	const step = "/api/v1/admin/runs/r1/jobs/r1-build/steps/0/logs"
-	call(t, s, s.Auditor, "GET", step, nil).want(t, 200, `"totalLines":0,"lines":[],"nextCursor":null`)
-	chunk(t, s, "m1", "one", "two", "three")
-	first := decode[adminwire.LogPage](t, call(t, s, s.Auditor, "GET", step+"?limit=2", nil).want(t, 200, `"totalLines":3`))
-	if len(first.Lines) != 2 || first.NextCursor == nil || *first.NextCursor != "2" || !first.Lines[0].Untrusted {
-		t.Fatalf("first page %+v", first)
-	}
-	last := decode[adminwire.LogPage](t, call(t, s, s.Auditor, "GET", step+"?limit=2&cursor=2", nil))
-	if len(last.Lines) != 1 || last.NextCursor != nil || !strings.Contains(last.Lines[0].Value, `"msg":"three"`) {
-		t.Fatalf("last page %+v", last)
-	}
-	for path, want := range map[string]string{
-		"/api/v1/admin/runs/r1/jobs/r1-build/steps/x/logs": "Invalid stepIndex",
-		step + "?cursor=x":   "Invalid cursor",
-		step + "?wait=never": "Invalid wait",
-	} {
-		call(t, s, s.Auditor, "GET", path, nil).want(t, 400, want)
-	}
-	call(t, s, s.Auditor, "GET", "/api/v1/admin/runs/r1/jobs/none/steps/0/logs", nil).want(t, 404, "Job none not found")
-}
-
-func TestFollowerWaitsForTheNextLine(t *testing.T) {
-	s := newRig(t, storetest.SQLite(t))
-	s.Run(t, "r1")
-	const step = "/api/v1/admin/runs/r1/jobs/r1-build/steps/0/logs"
-	chunk(t, s, "m1", "one")
-	// Without new lines an open step's page keeps its cursor, so that the follower asks again.
-	call(t, s, s.Auditor, "GET", step+"?cursor=1&wait=1ms", nil).want(t, 200, `"lines":[],"nextCursor":"1"`)
-	got := make(chan reply, 1)
-	go func() { got <- call(t, s, s.Auditor, "GET", step+"?cursor=1&wait=25s", nil) }()
-	chunk(t, s, "m2", "two")
-	(<-got).want(t, 200, `\"msg\":\"two\"`)
-	go func() { got <- call(t, s, s.Auditor, "GET", step+"?cursor=2&wait=25s", nil) }()
-	s.API.Stop() // whenever it comes, the follower is answered and may ask the next server
-	(<-got).want(t, 200, `"lines":[],"nextCursor":"2"`)
-	if _, err := s.Engine.Cancel(t.Context(), "r1", "test", "", true); err != nil {
-		t.Fatal(err)
-	}
-	// A job that never started has ended with its run: its log is complete.
-	call(t, s, s.Auditor, "GET", "/api/v1/admin/runs/r1/jobs/r1-gpu/steps/0/logs?wait=25s", nil).want(t, 200, `"nextCursor":null`)
 }

@@ -47,6 +47,7 @@ type rig struct {
 	Sources *forge.Sources
 	Secrets *secrets.Store
 	Logs    *logs.Store
+	LogRoot string
 	Kicked  atomic.Int64 // how many tokens' connections were closed
 	Millis  atomic.Int64 // the time
 
@@ -69,7 +70,8 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	log := slog.New(slog.DiscardHandler)
 	keys, err := seal.NewKeyring(strings.Repeat("0f", 32), "")
 	check(t, err)
-	s.Logs, err = logs.Open(logs.Options{Root: t.TempDir()})
+	s.LogRoot = t.TempDir()
+	s.Logs, err = logs.Open(logs.Options{Root: s.LogRoot})
 	check(t, err)
 	t.Cleanup(func() { check(t, s.Logs.Close()) })
 	settings := engine.DefaultSettings()

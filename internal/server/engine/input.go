@@ -106,7 +106,9 @@ func upstreamsOf(ctx context.Context, q store.Querier, jobID string) (up upstrea
 		if err := rows.Scan(&u.Name, &u.Base, &u.Kind, &u.Label, &u.Status, &outputs, &group); err != nil {
 			return up, err
 		}
-		u.Outputs = storedOutputs(outputs.String)
+		if outputs.Valid {
+			u.Outputs = json.RawMessage(outputs.String)
+		}
 		if !slices.Contains(up.bases, u.Base) {
 			up.bases = append(up.bases, u.Base)
 		}

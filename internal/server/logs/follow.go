@@ -1,11 +1,6 @@
 package logs
 
-import (
-	"context"
-	"errors"
-	"io"
-	"io/fs"
-)
+import "context"
 
 // waiter is what the followers of one log wait on together.
 type waiter struct {
@@ -13,17 +8,16 @@ type waiter struct {
 	refs    int           // followers waiting
 }
 
-// Wait returns true as soon as the log reaches beyond the byte offset, and false when it is finished and does not. It
-// ends with the context's error otherwise. After a restart a log is not known to be finished; whoever follows one bounds
-// the wait and looks at the step's status.
-func (s *Store) Wait(ctx context.Context, path string, cursor int64) (more bool, err error) {
+// Wait returns true as soon as the log has the line of that number, counted from 0, and false when it is finished and
+// does not. It ends with the context's error otherwise, and with ErrExpired when the log was deleted. After a restart a log
+// is not known to be finished; whoever follows one bounds the wait and looks at the step's status.
+func (s *Store) Wait(ctx context.Context, path string, line int64) (more bool, err error) {
 	for {
 		w, finished := s.watch(path)
-		e, err := s.endOf(path)
-		switch {
-		case err != nil || e.size > cursor || finished:
+		total, err := s.length(ctx, path)
+		if err != nil || total > line || finished {
 			s.unwatch(path, w)
-			return err == nil && e.size > cursor, err
+			return err == nil && total > line, err
 		}
 		select {
 		case <-w.changed:
@@ -35,20 +29,16 @@ func (s *Store) Wait(ctx context.Context, path string, cursor int64) (more bool,
 	}
 }
 
-// endOf is the present end of a log; one that does not exist yet ends at 0.
-func (s *Store) endOf(path string) (end, error) {
-	if e, ok := s.liveEnd(path); ok {
-		return e, nil
+// length is the present number of lines of a log; one that does not exist yet has none.
+func (s *Store) length(ctx context.Context, path string) (lines int64, err error) {
+	if live := s.live(path); live != nil {
+		return live.lines, nil
 	}
-	var found end
-	err := s.view(path, func(_ io.ReaderAt, e end) error {
-		found = e
+	err = s.reading(ctx, path, func(v *view) error {
+		lines = v.lines
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return end{}, nil
-	}
-	return found, err
+	return lines, err
 }
 
 // watch registers a follower before it looks at the end, so that no append falls between the two.

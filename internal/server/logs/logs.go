@@ -1,30 +1,39 @@
-// Package logs keeps the logs of steps in files: it appends the chunks that agents send, each exactly once, and reads
-// them by byte, by line and from the end while they grow.
+// Package logs keeps the logs of steps: it appends the chunks that agents send, each exactly once, reads and searches them
+// by byte, by line and from the end while they grow, and deletes them when their time is up.
 //
-// A file holds one JSON object a line. The last line of every chunk carries, in its meta, the id of the chunk and the
-// number of lines so far. That mark makes the file its own journal and its own index: a chunk that a killed server wrote
-// only in part is recognised and cut off, a chunk that is sent again is recognised after a restart, and a line of a
-// gigabyte log is found by a binary search over the marks.
+// A log is lines of JSON objects. The last line of every chunk carries, in its meta, the id of the chunk and the number of
+// lines so far. Those marks make the log its own journal and its own sparse index: a chunk that a killed server wrote only
+// in part is recognised and cut off, a chunk that is sent again is recognised after a restart, and a line of a gigabyte log
+// is found by a binary search over the marks. There is nothing beside the log that could be torn or lost or disagree.
+//
+// A log is a file in the data folder or, with an object store, segments of such a file: the newest are in the data folder,
+// where a chunk is safe before it is acknowledged, the others have been uploaded. Either way the bytes, and so all cursors,
+// are the same.
 package logs
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
+	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"kici/internal/kit/blob"
+	"kici/internal/kit/service"
 )
 
 // Limits of a store where the options name none.
 const (
 	DefaultMaxBytes = 2 << 30 // of one step's log; then comes the truncation line and nothing more
 	DefaultMaxOpen  = 256     // files open for writing; the longest idle one is closed for the next
+
+	DefaultSegmentBytes = 4 << 20
+	DefaultSegmentAge   = time.Minute
 )
 
 // maxFinished bounds how many finished streams are remembered. A follower of one that was forgotten waits until its
@@ -53,14 +62,14 @@ type Options struct {
 	Root     string // made when absent
 	MaxBytes int64  // stored bytes of one step's log
 	MaxOpen  int    // files open for writing at a time
-}
 
-// Stats counts what a store took in since it was opened.
-type Stats struct {
-	Chunks    int64 // stored
-	Bytes     int64 // stored, as lines of the files
-	Replays   int64 // chunks that were there already
-	Truncated int64 // chunks of which lines were dropped at the cap
+	// Segments takes the logs, in segments of about SegmentBytes. Nil keeps them as files below Root. A segment is sealed
+	// when it is full or when it was begun SegmentAge ago.
+	Segments     blob.Store
+	SegmentBytes int64
+	SegmentAge   time.Duration
+
+	Log *slog.Logger // of what the loops do; nil for none
 }
 
 // Store keeps the logs below one folder, which no other process writes. It is safe for concurrent use; chunks of one
@@ -70,6 +79,14 @@ type Store struct {
 	maxBytes int64
 	maxOpen  int
 	openLog  func(name string) (file, error)
+	log      *slog.Logger
+
+	// Of a store with segments; remote is nil for one without.
+	remote       blob.Store
+	copies       *copies
+	segmentBytes int64
+	segmentAge   time.Duration
+	owed         service.Poke // there may be a segment to upload
 
 	// slots holds a place for every stream in use, so that no more than maxOpen files are ever open for writing. An
 	// Append that finds none waits.
@@ -77,12 +94,13 @@ type Store struct {
 	close func() error // once
 
 	mu       sync.Mutex
-	streams  map[string]*stream // open ones, at most maxOpen
-	uses     int64              // counts acquisitions, to know the longest idle stream
-	waiters  map[string]*waiter // of followers; each entry has a caller waiting on it
+	streams  map[string]*stream  // open ones, at most maxOpen
+	uses     int64               // counts acquisitions, to know the longest idle stream
+	waiters  map[string]*waiter  // of followers; each entry has a caller waiting on it
+	debts    map[string]struct{} // logs of which the data folder may hold what has to be uploaded
 	finished *lru.Cache[string, struct{}]
 
-	chunks, bytes, replays, truncated atomic.Int64
+	counters
 }
 
 // file is what a store does with an open log.
@@ -99,28 +117,46 @@ func Open(o Options) (*Store, error) {
 	if err := os.MkdirAll(o.Root, 0o700); err != nil {
 		return nil, fmt.Errorf("open log root: %w", err)
 	}
+	finished, err := lru.New[string, struct{}](maxFinished)
+	if err != nil {
+		return nil, fmt.Errorf("open log root: %w", err)
+	}
 	root, err := os.OpenRoot(o.Root) // no path leaves it, not even by a symbolic link
 	if err != nil {
 		return nil, fmt.Errorf("open log root: %w", err)
 	}
-	finished, err := lru.New[string, struct{}](maxFinished)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open log root: %w", err), root.Close())
-	}
 	s := &Store{
-		root: root, maxBytes: o.MaxBytes, maxOpen: o.MaxOpen,
-		streams: map[string]*stream{}, waiters: map[string]*waiter{}, finished: finished,
+		root: root, maxBytes: o.MaxBytes, maxOpen: o.MaxOpen, log: o.Log,
+		remote: o.Segments, segmentBytes: o.SegmentBytes, segmentAge: o.SegmentAge, owed: service.NewPoke(),
+		streams: map[string]*stream{}, waiters: map[string]*waiter{}, debts: map[string]struct{}{}, finished: finished,
 	}
 	s.openLog = s.openForWriting
+	s.defaults()
+	s.slots = make(chan struct{}, s.maxOpen)
+	s.close = sync.OnceValue(s.closeAll)
+	if err := s.openRemote(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open log segments: %w", err), root.Close())
+	}
+	return s, nil
+}
+
+// defaults sets what the options left open.
+func (s *Store) defaults() {
 	if s.maxBytes <= 0 {
 		s.maxBytes = DefaultMaxBytes
 	}
 	if s.maxOpen <= 0 {
 		s.maxOpen = DefaultMaxOpen
 	}
-	s.slots = make(chan struct{}, s.maxOpen)
-	s.close = sync.OnceValue(s.closeAll)
-	return s, nil
+	if s.segmentBytes <= 0 {
+		s.segmentBytes = DefaultSegmentBytes
+	}
+	if s.segmentAge <= 0 {
+		s.segmentAge = DefaultSegmentAge
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
 }
 
 // Close waits for appends under way and closes the files. The store must not be used after it; closing it again does
@@ -141,11 +177,6 @@ func (s *Store) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// Stats tells what was taken in so far.
-func (s *Store) Stats() Stats {
-	return Stats{Chunks: s.chunks.Load(), Bytes: s.bytes.Load(), Replays: s.replays.Load(), Truncated: s.truncated.Load()}
-}
-
 // Append stores a chunk. When it returns nil, the lines survive the end of this process. A replay and a chunk beyond the
 // cap are successes that store nothing. After an error nothing of the chunk is in the log, and it may be sent again;
 // errors.Is(err, ErrFull) tells that the disk is full.
@@ -159,8 +190,9 @@ func (s *Store) Append(ctx context.Context, c Chunk) error {
 		return err
 	}
 	defer s.release(st)
-	wrote, err := st.append(s, c)
+	wrote, err := st.append(ctx, s, c)
 	if err != nil {
+		s.failed.Add(1)
 		return fmt.Errorf("append to log %s: %w", path, fullness(err))
 	}
 	if wrote {
@@ -187,77 +219,6 @@ func (s *Store) Finish(path string) error {
 		return st.close()
 	}
 	return nil
-}
-
-// acquire gives the stream of a path to one caller more. It closes the longest idle stream where there are too many.
-func (s *Store) acquire(ctx context.Context, path string) (*stream, error) {
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.streams[path]
-	if st == nil {
-		if err := s.evictLocked(); err != nil {
-			<-s.slots
-			return nil, fmt.Errorf("close idle log: %w", fullness(err))
-		}
-		st = &stream{path: path}
-		s.streams[path] = st
-	}
-	s.uses++
-	st.refs++
-	st.used = s.uses
-	st.retired = false
-	return st, nil
-}
-
-func (s *Store) release(st *stream) {
-	s.mu.Lock()
-	st.refs--
-	if st.refs == 0 && st.retired {
-		delete(s.streams, st.path)
-		_ = st.close() // everything in it is with the kernel already
-	}
-	s.mu.Unlock()
-	<-s.slots
-}
-
-// evictLocked makes room for one more stream. There is always an idle one, since callers hold a slot each.
-func (s *Store) evictLocked() error {
-	if len(s.streams) < s.maxOpen {
-		return nil
-	}
-	var oldest *stream
-	for _, st := range s.streams {
-		if st.refs == 0 && (oldest == nil || st.used < oldest.used) {
-			oldest = st
-		}
-	}
-	if oldest == nil {
-		return nil
-	}
-	delete(s.streams, oldest.path)
-	return oldest.close()
-}
-
-// openForWriting opens a log, and makes it and its folders when it is new. The name has been checked; the folder is the
-// server's alone, so one system call that follows the whole path will do, where a root would walk it step by step.
-func (s *Store) openForWriting(name string) (file, error) {
-	path := filepath.Join(s.root.Name(), name)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return nil, err
-		}
-		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	}
-	if err != nil {
-		return nil, err // not f: a nil *os.File is no nil file
-	}
-	return f, nil
 }
 
 // fullness marks the errors that a full disk or a spent quota causes.

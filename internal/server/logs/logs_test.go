@@ -112,26 +112,29 @@ func TestStoredFormat(t *testing.T) {
 }
 
 func TestReplaysChangeNothingAlsoAfterARestart(t *testing.T) {
-	root := t.TempDir()
-	s := openAt(t, Options{Root: root})
-	long := strings.Repeat("x", 500)
-	mustAppend(t, s, chunk("a", "1"), chunk("b", "2"), chunk("a", "1"), chunk(long, "3"), chunk("", "4"), chunk("", "5"), chunk("c"))
-	s.Close()
-	s = openAt(t, Options{Root: root})
-	mustAppend(t, s, chunk("b", "2"), chunk(long, "3"), chunk("a", "1"), chunk("d", "6"))
-	if diff := cmp.Diff([]string{"1", "2", "3", "4", "5", "6"}, all(t, s, buildLog)); diff != "" {
-		t.Error(diff)
-	}
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		long := strings.Repeat("x", 500)
+		mustAppend(t, s, chunk("a", "1"), chunk("b", "2"), chunk("a", "1"), chunk(long, "3"), chunk("", "4"), chunk("", "5"), chunk("c"))
+		s.Close()
+		s = h.open(t, Options{})
+		mustAppend(t, s, chunk("b", "2"), chunk(long, "3"), chunk("a", "1"), chunk("d", "6"))
+		if diff := cmp.Diff([]string{"1", "2", "3", "4", "5", "6"}, all(t, s, buildLog)); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 func TestSameIDInAnotherStepIsNoReplay(t *testing.T) {
-	s := openAt(t, Options{Root: t.TempDir()})
-	other := chunk("a", "2")
-	other.StepIndex = 1
-	mustAppend(t, s, chunk("a", "1"), other)
-	if got := all(t, s, Path("r", "build", 1)); len(got) != 1 {
-		t.Errorf("got %q", got)
-	}
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		other := chunk("a", "2")
+		other.StepIndex = 1
+		mustAppend(t, s, chunk("a", "1"), other)
+		if got := all(t, s, Path("r", "build", 1)); len(got) != 1 {
+			t.Errorf("got %q", got)
+		}
+	})
 }
 
 // Whatever part of a chunk a killed server left behind, the complete chunks stay, nothing else shows, and the chunk can
@@ -175,54 +178,56 @@ func TestFileChangedBehindTheStoreIsLookedAtAgain(t *testing.T) {
 }
 
 func TestCapEndsTheLogWithOneLine(t *testing.T) {
-	root := t.TempDir()
-	s := openAt(t, Options{Root: root, MaxBytes: 1000})
-	for i := range 20 {
-		mustAppend(t, s, chunk(fmt.Sprint(i), "first of "+fmt.Sprint(i), "second"))
-	}
-	got := all(t, s, buildLog)
-	if len(got) < 3 || got[len(got)-1] != TruncatedLine || strings.Contains(strings.Join(got[:len(got)-1], "\n"), TruncatedLine) {
-		t.Errorf("got %q", got)
-	}
-	info, _ := os.Stat(filepath.Join(root, buildLog))
-	if info.Size() > 1000 {
-		t.Errorf("file has %d bytes", info.Size())
-	}
-	s.Close()
-	s = openAt(t, Options{Root: root, MaxBytes: 1000})
-	mustAppend(t, s, chunk("late", "x"))
-	if diff := cmp.Diff(got, all(t, s, buildLog)); diff != "" {
-		t.Errorf("after a restart: %s", diff)
-	}
-	if s.Stats().Truncated != 1 {
-		t.Errorf("stats %+v", s.Stats())
-	}
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{MaxBytes: 1000})
+		for i := range 20 {
+			mustAppend(t, s, chunk(fmt.Sprint(i), "first of "+fmt.Sprint(i), "second"))
+		}
+		got := all(t, s, buildLog)
+		if len(got) < 3 || got[len(got)-1] != TruncatedLine || strings.Contains(strings.Join(got[:len(got)-1], "\n"), TruncatedLine) {
+			t.Errorf("got %q", got)
+		}
+		if _, size, _, err := s.Read(t.Context(), buildLog, 1<<40, 0); err != nil || size > 1000 {
+			t.Errorf("the log has %d bytes, %v", size, err)
+		}
+		s.Close()
+		s = h.open(t, Options{MaxBytes: 1000})
+		mustAppend(t, s, chunk("late", "x"))
+		if diff := cmp.Diff(got, all(t, s, buildLog)); diff != "" {
+			t.Errorf("after a restart: %s", diff)
+		}
+		if s.Stats().Truncated != 1 {
+			t.Errorf("stats %+v", s.Stats())
+		}
+	})
 }
 
 func TestReadCutsPagesAtLines(t *testing.T) {
-	s := openAt(t, Options{Root: t.TempDir()})
-	if data, next, complete, err := s.Read(t.Context(), buildLog, 0, 0); len(data) != 0 || next != 0 || !complete || err != nil {
-		t.Errorf("absent log: %q %d %v %v", data, next, complete, err)
-	}
-	mustAppend(t, s, chunk("a", "1", strings.Repeat("long ", 100), "3"))
-	var got []string
-	for cursor, pages := int64(0), 0; ; pages++ {
-		data, next, complete, err := s.Read(t.Context(), buildLog, cursor, 100)
-		if err != nil || data[len(data)-1] != '\n' || pages > 3 {
-			t.Fatalf("page %q, %v", data, err)
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		if data, next, complete, err := s.Read(t.Context(), buildLog, 0, 0); len(data) != 0 || next != 0 || !complete || err != nil {
+			t.Errorf("absent log: %q %d %v %v", data, next, complete, err)
 		}
-		got = append(got, strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")...)
-		if cursor = next; complete {
-			break
+		mustAppend(t, s, chunk("a", "1", strings.Repeat("long ", 100), "3"))
+		var got []string
+		for cursor, pages := int64(0), 0; ; pages++ {
+			data, next, complete, err := s.Read(t.Context(), buildLog, cursor, 100)
+			if err != nil || data[len(data)-1] != '\n' || pages > 3 {
+				t.Fatalf("page %q, %v", data, err)
+			}
+			got = append(got, strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")...)
+			if cursor = next; complete {
+				break
+			}
 		}
-	}
-	if diff := cmp.Diff([]string{"1", strings.Repeat("long ", 100), "3"}, messages(t, got)); diff != "" {
-		t.Error(diff)
-	}
-	_, size, _, _ := s.Read(t.Context(), buildLog, 1<<40, 0)
-	if data, next, complete, err := s.Read(t.Context(), buildLog, size, 10); len(data) != 0 || next != size || !complete || err != nil {
-		t.Errorf("behind the end: %q %d %v %v", data, next, complete, err)
-	}
+		if diff := cmp.Diff([]string{"1", strings.Repeat("long ", 100), "3"}, messages(t, got)); diff != "" {
+			t.Error(diff)
+		}
+		_, size, _, _ := s.Read(t.Context(), buildLog, 1<<40, 0)
+		if data, next, complete, err := s.Read(t.Context(), buildLog, size, 10); len(data) != 0 || next != size || !complete || err != nil {
+			t.Errorf("behind the end: %q %d %v %v", data, next, complete, err)
+		}
+	})
 }
 
 func TestPathsThatLeaveTheRootAreRefused(t *testing.T) {
@@ -241,66 +246,69 @@ func TestPathsThatLeaveTheRootAreRefused(t *testing.T) {
 }
 
 func TestLinesPagesByLineNumber(t *testing.T) {
-	s := openAt(t, Options{Root: t.TempDir()})
-	if lines, total, next, err := s.Lines(t.Context(), buildLog, 0, 10); lines != nil || total != 0 || next != 0 || err != nil {
-		t.Errorf("absent log: %q %d %d %v", lines, total, next, err)
-	}
-	mustAppend(t, s, chunk("a", "0", "1"), chunk("b", "2"))
-	tests := []struct {
-		from  int64
-		limit int
-		want  []string
-		next  int64
-	}{
-		{0, 2, []string{"0", "1"}, 2},
-		{2, 2, []string{"2"}, 0},
-		{1, 2, []string{"1", "2"}, 0},
-		{3, 2, []string{}, 0},
-		{-5, 1, []string{"0"}, 1},
-	}
-	for _, tt := range tests {
-		lines, total, next, err := s.Lines(t.Context(), buildLog, tt.from, tt.limit)
-		if diff := cmp.Diff(tt.want, messages(t, lines)); diff != "" || total != 3 || next != tt.next || err != nil {
-			t.Errorf("from %d: total %d, next %d, %v %s", tt.from, total, next, err, diff)
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		if lines, total, next, err := s.Lines(t.Context(), buildLog, 0, 10); lines != nil || total != 0 || next != 0 || err != nil {
+			t.Errorf("absent log: %q %d %d %v", lines, total, next, err)
 		}
-	}
+		mustAppend(t, s, chunk("a", "0", "1"), chunk("b", "2"))
+		tests := []struct {
+			from  int64
+			limit int
+			want  []string
+			next  int64
+		}{
+			{0, 2, []string{"0", "1"}, 2},
+			{2, 2, []string{"2"}, 0},
+			{1, 2, []string{"1", "2"}, 0},
+			{3, 2, []string{}, 0},
+			{-5, 1, []string{"0"}, 1},
+		}
+		for _, tt := range tests {
+			lines, total, next, err := s.Lines(t.Context(), buildLog, tt.from, tt.limit)
+			if diff := cmp.Diff(tt.want, messages(t, lines)); diff != "" || total != 3 || next != tt.next || err != nil {
+				t.Errorf("from %d: total %d, next %d, %v %s", tt.from, total, next, err, diff)
+			}
+		}
+	})
 }
 
 // Every way of reading agrees with the list of lines that were appended, whatever their lengths and chunks.
 func TestReadingAgrees(t *testing.T) {
-	root := t.TempDir()
-	run := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		run++
-		s := openAt(t, Options{Root: root, MaxOpen: 2})
-		path := Path(fmt.Sprint(run), "build", 0)
-		var want []string
-		lengths := rapid.OneOf(rapid.IntRange(0, 50), rapid.IntRange(0, 50), rapid.IntRange(0, 50),
-			rapid.IntRange(0, 4_000), rapid.SampledFrom([]int{tailBlock - 80, tailBlock, markBlock, 150_000}))
-		for i := range rapid.IntRange(1, 15).Draw(rt, "chunks") {
-			c := chunk(fmt.Sprint(i))
-			c.RunID = fmt.Sprint(run)
-			for range rapid.IntRange(1, 6).Draw(rt, "lines") {
-				c.Lines = append(c.Lines, fmt.Sprint(len(want))+strings.Repeat("x", lengths.Draw(rt, "length")))
-				want = append(want, c.Lines[len(c.Lines)-1])
+	eachHome(t, func(t *testing.T, h home) {
+		run := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			run++
+			s := h.open(t, Options{MaxOpen: 2, SegmentBytes: 50_000})
+			path := Path(fmt.Sprint(run), "build", 0)
+			var want []string
+			lengths := rapid.OneOf(rapid.IntRange(0, 50), rapid.IntRange(0, 50), rapid.IntRange(0, 50),
+				rapid.IntRange(0, 4_000), rapid.SampledFrom([]int{tailBlock - 80, tailBlock, markBlock, 150_000}))
+			for i := range rapid.IntRange(1, 15).Draw(rt, "chunks") {
+				c := chunk(fmt.Sprint(i))
+				c.RunID = fmt.Sprint(run)
+				for range rapid.IntRange(1, 6).Draw(rt, "lines") {
+					c.Lines = append(c.Lines, fmt.Sprint(len(want))+strings.Repeat("x", lengths.Draw(rt, "length")))
+					want = append(want, c.Lines[len(c.Lines)-1])
+				}
+				mustAppend(t, s, c)
+				if rapid.IntRange(0, 9).Draw(rt, "restart") == 0 {
+					s.Close()
+					s = h.open(t, Options{MaxOpen: 2, SegmentBytes: 50_000})
+				}
 			}
-			mustAppend(t, s, c)
-			if rapid.IntRange(0, 9).Draw(rt, "restart") == 0 {
-				s.Close()
-				s = openAt(t, Options{Root: root, MaxOpen: 2})
+			from := rapid.IntRange(0, len(want)).Draw(rt, "from")
+			n := rapid.IntRange(1, 40).Draw(rt, "limit")
+			lines, total, _, err := s.Lines(t.Context(), path, int64(from), n)
+			upTo := min(from+n, len(want))
+			if diff := cmp.Diff(want[from:upTo], messages(t, lines)); err != nil || diff != "" || total != int64(len(want)) {
+				rt.Fatalf("Lines(%d,%d): total %d of %d, %v", from, n, total, len(want), err)
 			}
-		}
-		from := rapid.IntRange(0, len(want)).Draw(rt, "from")
-		n := rapid.IntRange(1, 40).Draw(rt, "limit")
-		lines, total, _, err := s.Lines(t.Context(), path, int64(from), n)
-		upTo := min(from+n, len(want))
-		if diff := cmp.Diff(want[from:upTo], messages(t, lines)); err != nil || diff != "" || total != int64(len(want)) {
-			rt.Fatalf("Lines(%d,%d): total %d of %d, %v", from, n, total, len(want), err)
-		}
-		last, total, err := s.Tail(t.Context(), path, n)
-		if diff := cmp.Diff(want[max(0, len(want)-n):], messages(t, last)); err != nil || diff != "" || total != int64(len(want)) {
-			rt.Fatalf("Tail(%d): %v %s", n, err, diff)
-		}
-		s.Close()
+			last, total, err := s.Tail(t.Context(), path, n)
+			if diff := cmp.Diff(want[max(0, len(want)-n):], messages(t, last)); err != nil || diff != "" || total != int64(len(want)) {
+				rt.Fatalf("Tail(%d): %v %s", n, err, diff)
+			}
+			s.Close()
+		})
 	})
 }

@@ -1,10 +1,12 @@
 package logs
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"hash/maphash"
+	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +32,14 @@ type end struct {
 	lines int64
 }
 
+// shape is what readers need to know of a log that is open for writing. The segments are those of a log that is kept in
+// parts, sealed ones and the one being written, whose number is 0 when there is none.
+type shape struct {
+	end
+	segments []segment
+	active   segment
+}
+
 // stream is one log that is open for writing.
 type stream struct {
 	path string
@@ -39,21 +49,22 @@ type stream struct {
 	used    int64 // when it was acquired last, in acquisitions
 	retired bool  // close it when the last caller leaves
 
-	// end is published for readers, who must not wait behind a writer. Nil while the file is not open.
-	end atomic.Pointer[end]
+	// shape is published for readers, who must not wait behind a writer. Nil while nothing is open.
+	shape atomic.Pointer[shape]
 
 	mu     sync.Mutex
-	file   file     // nil until the first append, and after a failure that left the file in doubt
+	parts  bool     // the log is kept in segments
+	file   file     // nil until the first append, after a sealing, and after a failure that left the file in doubt
 	recent []uint64 // hashes of the last chunk ids, a ring once full
 	oldest int      // where the ring begins
 	capped bool     // the truncation line is written
 }
 
-// append stores the chunk and reports whether the file changed.
-func (st *stream) append(s *Store, c Chunk) (bool, error) {
+// append stores the chunk and reports whether the log changed.
+func (st *stream) append(ctx context.Context, s *Store, c Chunk) (bool, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if err := st.readyLocked(s); err != nil {
+	if err := st.readyLocked(ctx, s); err != nil {
 		return false, err
 	}
 	if st.capped {
@@ -66,36 +77,56 @@ func (st *stream) append(s *Store, c Chunk) (bool, error) {
 		s.replays.Add(1)
 		return false, nil
 	}
-	at := *st.end.Load()
+	if st.file == nil {
+		if err := st.beginLocked(s); err != nil {
+			return false, err
+		}
+	}
+	now := *st.shape.Load()
 	buf := buffers.Get().(*[]byte)
 	defer putBuffer(buf)
-	data, lines, cut := encode((*buf)[:0], c, id, at, s.maxBytes)
+	data, lines, cut := encode((*buf)[:0], c, id, now.end, s.maxBytes)
 	*buf = data
-	if err := st.writeLocked(data, at.size); err != nil {
+	if err := st.writeLocked(data, now.size-now.active.from.size); err != nil {
 		return false, err
 	}
-	st.end.Store(&end{size: at.size + int64(len(data)), lines: at.lines + lines})
+	now.end = end{size: now.size + int64(len(data)), lines: now.lines + lines}
+	st.shape.Store(&now)
 	st.rememberLocked(hash)
 	st.capped = cut
-	s.chunks.Add(1)
-	s.bytes.Add(int64(len(data)))
-	if cut {
-		s.truncated.Add(1)
+	s.count(len(data), cut)
+	if st.parts && now.size-now.active.from.size >= s.segmentBytes {
+		return true, st.sealLocked(s)
 	}
 	return true, nil
 }
 
-// readyLocked opens the file, or looks again at one that is not as this stream left it.
-func (st *stream) readyLocked(s *Store) error {
+// readyLocked opens the log, or looks again at a file that is not as this stream left it.
+func (st *stream) readyLocked(ctx context.Context, s *Store) error {
 	if st.file != nil {
+		now := st.shape.Load()
 		info, err := st.file.Stat()
-		if err == nil && info.Size() == st.end.Load().size {
+		if err == nil && info.Size() == now.size-now.active.from.size {
 			return nil
 		}
 		if err := st.closeLocked(); err != nil {
 			return err
 		}
 	}
+	if st.shape.Load() != nil {
+		return nil // the next segment is begun by the next chunk
+	}
+	var err error
+	if st.parts, err = s.inParts(st.path); err != nil {
+		return err
+	}
+	if st.parts {
+		return st.openPartsLocked(ctx, s)
+	}
+	return st.openFileLocked(s)
+}
+
+func (st *stream) openFileLocked(s *Store) error {
 	f, err := s.openLog(st.path)
 	if err != nil {
 		return err
@@ -104,10 +135,60 @@ func (st *stream) readyLocked(s *Store) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	st.file, st.capped = f, found.truncated
-	st.recent, st.oldest = found.recent, 0
-	st.end.Store(&found.end)
+	st.file = f
+	st.openedLocked(found, &shape{end: found.end})
 	return nil
+}
+
+// openPartsLocked finds out where a log in segments ends. No segment is ever gone on with after it was closed: what a
+// killed server left is uploaded as it is.
+func (st *stream) openPartsLocked(ctx context.Context, s *Store) error {
+	segments, err := s.layout(ctx, st.path)
+	if err != nil {
+		return err
+	}
+	r := &partReader{ctx: ctx, store: s, log: st.path, segments: segments, index: -1}
+	found, err := readTail(r, endOf(segments).size, windowChunks)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	st.openedLocked(found, &shape{end: endOf(segments), segments: segments})
+	return nil
+}
+
+func (st *stream) openedLocked(found tail, now *shape) {
+	st.capped = found.truncated
+	st.recent, st.oldest = found.recent, 0
+	st.shape.Store(now)
+}
+
+// beginLocked begins the next segment.
+func (st *stream) beginLocked(s *Store) error {
+	now := *st.shape.Load()
+	now.active = newSegment(nextNumber(now.segments), now.end)
+	f, err := s.openLog(path.Join(st.path, now.active.local()))
+	if err != nil {
+		return err
+	}
+	st.file = f
+	st.shape.Store(&now)
+	s.owe(st.path)
+	return nil
+}
+
+// sealLocked ends the segment that is being written. It can be uploaded now.
+func (st *stream) sealLocked(s *Store) error {
+	now := *st.shape.Load()
+	f := st.file
+	st.file = nil
+	if now.size > now.active.from.size {
+		now.active.to = now.end
+		now.segments = append(slices.Clip(now.segments), now.active)
+	}
+	now.active = segment{}
+	st.shape.Store(&now)
+	s.owed.Wake()
+	return f.Close()
 }
 
 // recoverLog finds the end of the last complete chunk and cuts off what a killed server left behind it.
@@ -128,7 +209,7 @@ func recoverLog(f file) (tail, error) {
 	return found, nil
 }
 
-// writeLocked writes a whole chunk or nothing. When the rest of a broken write cannot be taken back, the file is closed,
+// writeLocked writes a whole chunk behind the size bytes of the file, or nothing. When the rest of a broken write cannot be taken back, the file is closed,
 // and the next append recovers it as after a crash.
 func (st *stream) writeLocked(data []byte, size int64) error {
 	n, err := st.file.Write(data)
@@ -160,11 +241,12 @@ func (st *stream) close() error {
 
 func (st *stream) closeLocked() error {
 	if st.file == nil {
+		st.shape.Store(nil)
 		return nil
 	}
 	f := st.file
 	st.file = nil
-	st.end.Store(nil)
+	st.shape.Store(nil)
 	return f.Close()
 }
 

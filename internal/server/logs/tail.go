@@ -11,7 +11,8 @@ import (
 // Blocks in which a log is read: backwards for its end, forwards for marks.
 const (
 	tailBlock = 64 << 10
-	markBlock = 16 << 10
+	markBlock = 16 << 10  // the first one
+	scanBlock = 256 << 10 // and what it grows to
 )
 
 // maxTorn is how much may follow the last mark. A chunk is never nearly as large, so a file with more is not ours.
@@ -91,23 +92,17 @@ func eachLineBack(r io.ReaderAt, size int64, fn func(line []byte, lineEnd int64)
 	return nil
 }
 
-// position is a place in a log where a chunk begins.
-type position struct {
-	offset int64
-	lines  int64 // lines before it
-}
-
 // locate finds a chunk's begin at or before the given line, at most about one block and one chunk away from it, by
-// halving the file: the first mark behind the middle says on which side the line lies.
-func locate(r io.ReaderAt, e end, line int64) (position, error) {
-	low, high := position{}, e.size
-	for high-low.offset > tailBlock {
-		middle := low.offset + (high-low.offset)/2
+// halving the bytes between two places: the first mark behind the middle says on which side the line lies. The marks
+// count shift lines less than the log has.
+func locate(r io.ReaderAt, low end, high, shift, line int64) (end, error) {
+	for high-low.size > tailBlock {
+		middle := low.size + (high-low.size)/2
 		p, ok, err := nextMark(r, middle, high)
 		if err != nil {
-			return position{}, err
+			return end{}, err
 		}
-		if ok && p.lines <= line {
+		if p.lines += shift; ok && p.lines <= line {
 			low = p
 		} else {
 			high = middle
@@ -117,18 +112,16 @@ func locate(r io.ReaderAt, e end, line int64) (position, error) {
 }
 
 // nextMark finds the end of the first chunk that ends behind the first line break at or after from, and not after high.
-func nextMark(r io.ReaderAt, from, high int64) (position, bool, error) {
+func nextMark(r io.ReaderAt, from, high int64) (p end, ok bool, err error) {
 	skipped := false // the line in which from lies is not whole
-	ok := false
-	var p position
-	err := eachLine(r, from, high, func(line []byte, lineEnd int64) bool {
+	err = eachLine(r, from, high, func(line []byte, lineEnd int64) bool {
 		if !skipped {
 			skipped = true
 			return true
 		}
 		m, is := readMark(line)
 		if is {
-			p, ok = position{offset: lineEnd, lines: m.Lines}, true
+			p, ok = end{size: lineEnd, lines: m.Lines}, true
 		}
 		return !is
 	})
@@ -136,7 +129,8 @@ func nextMark(r io.ReaderAt, from, high int64) (position, bool, error) {
 }
 
 // eachLine calls fn with the lines of r between from and high until it returns false. The line lacks its break; lineEnd
-// is the offset behind the break. What follows the last break before high is no line.
+// is the offset behind the break. What follows the last break before high is no line. The blocks grow: what is looked for
+// is often near, and who reads on reads much.
 func eachLine(r io.ReaderAt, from, high int64, fn func(line []byte, lineEnd int64) bool) error {
 	var buf []byte
 	block := int64(markBlock)
@@ -161,7 +155,7 @@ func eachLine(r io.ReaderAt, from, high int64, fn func(line []byte, lineEnd int6
 			begin, searched = stop+1, stop+1
 		}
 		buf = buf[:copy(buf, buf[begin:])]
-		block = max(markBlock, min(int64(2*len(buf)), 1<<20))
+		block = max(min(2*block, scanBlock), min(int64(2*len(buf)), 1<<20))
 	}
 	return nil
 }

@@ -1,0 +1,169 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// states answers for runs; those it does not name have ended.
+type states map[string]RunState
+
+func (s states) of(_ context.Context, run string) (RunState, error) {
+	if state, ok := s[run]; ok {
+		return state, nil
+	}
+	return RunEnded, nil
+}
+
+// writeRun stores a log of a run as if it had been written that long ago.
+func writeRun(t testing.TB, s *Store, run string, age time.Duration) {
+	t.Helper()
+	c := chunk("a", strings.Repeat("x", 1000))
+	c.RunID = run
+	mustAppend(t, s, c)
+	when := time.Now().Add(-age)
+	if err := os.Chtimes(filepath.Join(s.root.Name(), Path(run, "build", 0)), when, when); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kept are the runs whose logs are there.
+func kept(t testing.TB, s *Store, runs ...string) (out []string) {
+	t.Helper()
+	for _, run := range runs {
+		lines, _, _, err := s.Lines(t.Context(), Path(run, "build", 0), 0, 1)
+		switch {
+		case err == nil && len(lines) == 1:
+			out = append(out, run)
+		case !errors.Is(err, ErrExpired):
+			t.Errorf("log of run %s: %d lines, %v", run, len(lines), err)
+		}
+	}
+	return out
+}
+
+func TestSweep(t *testing.T) {
+	const hour, day = time.Hour, 24 * time.Hour
+	tests := []struct {
+		name string
+		keep Retention
+		runs states
+		want []string
+	}{
+		{"by age", Retention{MaxAge: 2 * day}, nil, []string{"day", "hour", "now"}},
+		{"not while the run goes on", Retention{MaxAge: 2 * day}, states{"week": RunOpen}, []string{"week", "day", "hour", "now"}},
+		{"a run that nobody knows goes by age", Retention{MaxAge: 2 * day}, states{"week": RunUnknown}, []string{"day", "hour", "now"}},
+		{"by size, the oldest first", Retention{MaxTotal: 2500}, nil, []string{"hour", "now"}},
+		{"by size, but not while the run goes on", Retention{MaxTotal: 2500}, states{"week": RunOpen, "day": RunOpen}, []string{"week", "day", "now"}},
+		{"by size, but not a run that nobody knows", Retention{MaxTotal: 2500}, states{"week": RunUnknown}, []string{"week", "now"}},
+		{"nothing that was just written", Retention{MaxAge: time.Nanosecond, MaxTotal: 1}, nil, []string{"now"}},
+		{"for ever", Retention{}, nil, []string{"week", "day", "hour", "now"}},
+		{"within its bounds", Retention{MaxAge: 30 * day, MaxTotal: 1 << 20}, nil, []string{"week", "day", "hour", "now"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := openAt(t, Options{Root: t.TempDir()})
+			for run, age := range map[string]time.Duration{"week": 7 * day, "day": day, "hour": hour, "now": 0} {
+				writeRun(t, s, run, age)
+			}
+			tt.keep.Run = tt.runs.of
+			if err := s.sweepOnce(t.Context(), tt.keep); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, kept(t, s, "week", "day", "hour", "now")); diff != "" {
+				t.Error(diff)
+			}
+			stats, one := s.Stats(), s.Stats().Bytes/4
+			if gone := int64(4 - len(tt.want)); stats.ExpiredRuns != gone || stats.ExpiredBytes != gone*one || stats.KeptBytes != (4-gone)*one {
+				t.Errorf("stats %+v", stats)
+			}
+		})
+	}
+}
+
+func TestDeletedLogReadsAsExpired(t *testing.T) {
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		mustAppend(t, s, chunk("a", "1"))
+		flush(t, s)
+		if err := s.deleteRun(t.Context(), "r"); err != nil {
+			t.Fatal(err)
+		}
+		s.letGo(runFolder("r"))
+		for range 2 {
+			_, _, _, lines := s.Lines(t.Context(), buildLog, 0, 1)
+			_, _, _, read := s.Read(t.Context(), buildLog, 0, 1)
+			_, _, last := s.Tail(t.Context(), buildLog, 1)
+			_, search := s.Search(t.Context(), buildLog, Query{Text: "1"})
+			_, whole := s.Open(t.Context(), buildLog)
+			_, wait := s.Wait(t.Context(), buildLog, 0)
+			for i, err := range []error{lines, read, last, search, whole, wait} {
+				if !errors.Is(err, ErrExpired) {
+					t.Errorf("way %d: %v", i, err)
+				}
+			}
+			s.Close()
+			s = h.open(t, Options{})
+		}
+		if _, total, _, err := s.Lines(t.Context(), Path("other", "build", 0), 0, 1); total != 0 || err != nil {
+			t.Errorf("a log that never was: %v", err)
+		}
+		if h.segments != nil {
+			if objects, err := h.segments.List(t.Context(), runsFolder); err != nil || len(objects) != 0 {
+				t.Errorf("left in the object store: %q, %v", objects, err)
+			}
+		}
+		if left := localFiles(t, h.root); slices.Contains(left, filepath.Join(h.root, runFolder("r"))) {
+			t.Errorf("left in the folder: %q", left)
+		}
+	})
+}
+
+func TestSweepOfAnObjectStore(t *testing.T) {
+	h := segmentHome(t)
+	s := h.open(t, Options{})
+	old := segment{number: 1, id: fmt.Sprintf("%012x%08x", time.Now().Add(-48*time.Hour).UnixMilli(), 1), to: end{3, 1}}
+	for _, run := range []string{"old", "open"} {
+		if _, err := h.segments.Put(t.Context(), Path(run, "build", 0)+"/"+old.object(), strings.NewReader("{}\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := chunk("a", "1")
+	c.RunID = "new"
+	mustAppend(t, s, c)
+	flush(t, s)
+	c.RunID = "pending"
+	mustAppend(t, s, c)
+	keep := Retention{MaxAge: 24 * time.Hour, MaxTotal: 1, Run: states{"open": RunOpen}.of}
+	if err := s.sweepOnce(t.Context(), keep); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"new", "open", "pending"}, kept(t, s, "new", "old", "open", "pending")); diff != "" {
+		t.Error(diff)
+	}
+	if got := s.Stats(); got.ExpiredRuns != 1 || got.ExpiredBytes != 3 {
+		t.Errorf("stats %+v", got)
+	}
+}
+
+func TestSweepThatCannotAskDeletesNothing(t *testing.T) {
+	s := openAt(t, Options{Root: t.TempDir()})
+	writeRun(t, s, "week", 7*24*time.Hour)
+	wrong := errors.New("database is locked")
+	err := s.sweepOnce(t.Context(), Retention{MaxAge: time.Hour, Run: func(context.Context, string) (RunState, error) { return RunEnded, wrong }})
+	if !errors.Is(err, wrong) {
+		t.Errorf("got %v", err)
+	}
+	if len(kept(t, s, "week")) != 1 {
+		t.Error("it is gone")
+	}
+}

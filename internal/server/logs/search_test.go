@@ -1,0 +1,224 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// hits are the numbers and texts of what was found.
+func hits(f Found) []string {
+	out := []string{}
+	for _, h := range f.Hits {
+		out = append(out, fmt.Sprint(h.Line, " ", h.Text))
+	}
+	return out
+}
+
+func TestSearch(t *testing.T) {
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		mustAppend(t, s, chunk("a", "compiling", "\x1b[31mERROR\x1b[0m: no \x1b[1mfile"), chunk("b", `path "C:\temp"`, "error again\t"), chunk("c", "ÉCOLE Straße", ""))
+		tests := []struct {
+			name string
+			q    Query
+			want []string
+			next int64
+		}{
+			{"text", Query{Text: "error"}, []string{"3 error again\t"}, 6},
+			{"text across colours", Query{Text: "ERROR: no file"}, []string{"1 ERROR: no file"}, 6},
+			{"either case", Query{Text: "eRRor", Fold: true}, []string{"1 ERROR: no file", "3 error again\t"}, 6},
+			{"either case beyond ASCII", Query{Text: "école STRAßE", Fold: true}, []string{"4 ÉCOLE Straße"}, 6},
+			{"what JSON escapes", Query{Text: `"C:\temp"`}, []string{`2 path "C:\temp"`}, 6},
+			{"not the form of the line", Query{Text: "stdout"}, []string{}, 6},
+			{"not the mark", Query{Text: "chunk"}, []string{}, 6},
+			{"an expression", Query{Pattern: `^\w+$`}, []string{"0 compiling"}, 6},
+			{"an expression in either case", Query{Pattern: `^error\b`, Fold: true}, []string{"1 ERROR: no file", "3 error again\t"}, 6},
+			{"an expression for an empty line", Query{Pattern: `^$`}, []string{"5 "}, 6},
+			{"up to the limit", Query{Pattern: `.`, Limit: 2}, []string{"0 compiling", "1 ERROR: no file"}, 2},
+			{"from where the last one ended", Query{Pattern: `.`, Limit: 2, From: 2}, []string{`2 path "C:\temp"`, "3 error again\t"}, 4},
+			{"behind the end", Query{Text: "x", From: 99}, []string{}, 6},
+		}
+		for _, tt := range tests {
+			got, err := s.Search(t.Context(), buildLog, tt.q)
+			if diff := cmp.Diff(tt.want, hits(got)); diff != "" || err != nil || got.Next != tt.next || got.Total != 6 {
+				t.Errorf("%s: next %d of %d, %v %s", tt.name, got.Next, got.Total, err, diff)
+			}
+		}
+		got, err := s.Search(t.Context(), Path("r", "none", 0), Query{Text: "x"})
+		if diff := cmp.Diff(Found{Hits: []Hit{}}, got); diff != "" || err != nil {
+			t.Errorf("absent log: %v %s", err, diff)
+		}
+		got, err = s.Search(t.Context(), buildLog, Query{Text: "comp"})
+		if want := (Hit{0, "2026-01-01T00:00:00.000Z", "compiling"}); err != nil || got.Hits[0] != want {
+			t.Errorf("%+v, %v", got.Hits, err)
+		}
+	})
+}
+
+func TestSearchRefusesWhatItCannotDo(t *testing.T) {
+	s := openAt(t, Options{Root: t.TempDir()})
+	for want, q := range map[string]Query{
+		"needs a text or an expression":   {},
+		"not both":                        {Text: "a", Pattern: "b"},
+		"longer than 1000 bytes":          {Text: strings.Repeat("a", 1001)},
+		"not RE2":                         {Pattern: "(?=a)"},
+		"missing closing )":               {Pattern: "("},
+		"too large":                       {Pattern: "(abcdefghij){1000}"},
+		"invalid repeat count: `{1,5000}": {Pattern: "a{1,5000}"},
+	} {
+		if _, err := s.Search(t.Context(), buildLog, q); !errors.Is(err, ErrQuery) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want it to say %q", q, err, want)
+		}
+	}
+}
+
+// A search whose time is up tells where to go on, and gets to the end in that way.
+func TestSearchWhoseTimeIsUpCanGoOn(t *testing.T) {
+	s := openAt(t, Options{Root: t.TempDir()})
+	lines := make([]string, 2000)
+	lines[1999] = "needle"
+	mustAppend(t, s, chunk("a", lines...))
+	calls, q := 0, Query{Text: "needle", Time: time.Nanosecond}
+	for {
+		got, err := s.Search(t.Context(), buildLog, q)
+		if calls++; err != nil || got.Next <= q.From {
+			t.Fatalf("call %d: next %d, %v", calls, got.Next, err)
+		}
+		if q.From = got.Next; len(got.Hits) > 0 {
+			break
+		}
+	}
+	if calls < 5 {
+		t.Errorf("%d calls: the time did not count", calls)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Search(ctx, buildLog, Query{Text: "needle"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+}
+
+func TestLongLineIsCutAroundThePlace(t *testing.T) {
+	s := openAt(t, Options{Root: t.TempDir()})
+	mustAppend(t, s, chunk("a", strings.Repeat("ä", 10_000)+"needle"+strings.Repeat("ö", 10_000), "needle"+strings.Repeat("x", 9000)))
+	got, err := s.Search(t.Context(), buildLog, Query{Text: "needle"})
+	if err != nil || len(got.Hits) != 2 {
+		t.Fatalf("%d hits, %v", len(got.Hits), err)
+	}
+	for i, h := range got.Hits {
+		if len(h.Text) > maxHitText+10 || !strings.Contains(h.Text, "needle") || !utf8.ValidString(h.Text) || strings.ContainsRune(h.Text, utf8.RuneError) {
+			t.Errorf("hit %d has %d bytes: %.50q", i, len(h.Text), h.Text)
+		}
+		if strings.HasPrefix(h.Text, "…") != (i == 0) || !strings.HasSuffix(h.Text, "…") {
+			t.Errorf("hit %d does not say where it was cut: %.10q", i, h.Text)
+		}
+	}
+}
+
+func TestCodesAreNoText(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\x1b[1;31mb\x1b[0mc":       "abc",
+		"a\x1b[2K\x1b[1Gb":           "ab",
+		"\x1b]8;;http://x\x07link":   "link",
+		"\x1b]0;title\x1b\\text":     "text",
+		"\x1b]0;no end":              "0;no end",
+		"a\x1b(Bb":                   "ab",
+		"a\x1b=b\x1b7c":              "abc",
+		"cut \x1b":                   "cut ",
+		"cut \x1b[12":                "cut ",
+		"\x1b[\x1b[1mx":              "x",
+		"plain":                      "plain",
+		"\x1b\x1b[1mtwice":           "twice",
+		"\x1b]0;\x1b[1mnot an end\a": "0;not an end\a",
+	} {
+		if got := string(dropCodes([]byte(in))); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Search finds exactly the lines in which the standard library finds the text or the expression.
+func TestSearchAgreesWithTheStandardLibrary(t *testing.T) {
+	root, run := t.TempDir(), 0
+	text := rapid.StringOfN(rapid.SampledFrom([]rune("aAbB\"\\\u017fsS.é")), 0, 12, -1)
+	rapid.Check(t, func(rt *rapid.T) {
+		run++
+		s := openAt(t, Options{Root: root})
+		defer s.Close()
+		lines := rapid.SliceOfN(text, 1, 30).Draw(rt, "lines")
+		c := chunk("a", lines...)
+		c.RunID = fmt.Sprint(run)
+		mustAppend(t, s, c)
+		q := Query{Fold: rapid.Bool().Draw(rt, "fold"), From: int64(rapid.IntRange(0, len(lines)).Draw(rt, "from"))}
+		wanted := rapid.StringOfN(rapid.SampledFrom([]rune("aAbB\"\\\u017fsé")), 1, 3, -1).Draw(rt, "wanted")
+		expression := regexp.QuoteMeta(wanted)
+		if rapid.Bool().Draw(rt, "expression") {
+			q.Pattern = expression
+		} else {
+			q.Text = wanted
+		}
+		if q.Fold {
+			expression = "(?i)" + expression
+		}
+		compiled, want := regexp.MustCompile(expression), []string{}
+		for i, line := range lines {
+			if int64(i) >= q.From && compiled.MatchString(line) {
+				want = append(want, fmt.Sprint(i, " ", line))
+			}
+		}
+		got, err := s.Search(t.Context(), Path(c.RunID, "build", 0), q)
+		if diff := cmp.Diff(want, hits(got)); err != nil || diff != "" {
+			rt.Fatalf("%+v: %v %s", q, err, diff)
+		}
+	})
+}
+
+// FuzzLineText stores any text and reads it back as the search sees it.
+func FuzzLineText(f *testing.F) {
+	f.Add("a \x1b[1mb", "id")
+	f.Add("\"},\"meta\":{\"chunk\":\"x\",\"lines\":1}}", `"`)
+	f.Add("\x00\x7f\u2028\\u001b", `","meta":{`)
+	f.Fuzz(func(t *testing.T, text, id string) {
+		want := string(dropCodes([]byte(strings.ToValidUTF8(text, "\uFFFD"))))
+		if strings.IndexByte(want, escape) >= 0 {
+			t.Fatalf("%q has a code left", want)
+		}
+		for _, line := range [][]byte{
+			append(appendEscaped(appendHead(nil, at), text), plainEnd...),
+			bytes.TrimSuffix(appendMark(appendEscaped(appendHead(nil, at), text), mark{Chunk: id, Lines: 1}), []byte("\n")),
+		} {
+			got, _ := lineText(line, nil)
+			if string(got) != want && !invalidRuns(text) {
+				t.Fatalf("%q in %q reads %q, want %q", text, line, got, want)
+			}
+		}
+	})
+}
+
+// invalidRuns tells whether a text has bytes that are no UTF-8: each becomes a replacement of its own, where the standard
+// library makes one of a whole run.
+func invalidRuns(text string) bool { return !utf8.ValidString(text) }
+
+// FuzzStoredLine reads anything as a stored line.
+func FuzzStoredLine(f *testing.F) {
+	f.Add([]byte(`{"ts":"2026-01-01T00:00:00.000Z","level":"stdout","msg":"x","meta":{}}`))
+	f.Add([]byte(`{"ts":"","msg":"\u00`))
+	f.Add([]byte(`","meta":{}}","msg":"`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		text, _ := lineText(line, nil)
+		if len(text) > len(line) || len(lineTime(line)) > len(line) {
+			t.Fatalf("%q became %q at %q", line, text, lineTime(line))
+		}
+		readMark(line)
+	})
+}
