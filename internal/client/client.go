@@ -107,11 +107,7 @@ func (c *Client) exchange(req *http.Request, out any) error {
 		return fmt.Errorf("the answer of %s is larger than %d bytes", c.base, maxBody)
 	}
 	if resp.StatusCode >= 300 {
-		e := &Error{Status: resp.StatusCode}
-		if json.Unmarshal(raw, &e.Body) != nil || e.Body.Error == "" {
-			e.Body.Error = http.StatusText(resp.StatusCode) // something before the server answered
-		}
-		return e
+		return refusal(resp.StatusCode, raw)
 	}
 	if out == nil {
 		return nil
@@ -120,6 +116,15 @@ func (c *Client) exchange(req *http.Request, out any) error {
 		return fmt.Errorf("the answer of %s is not what this release expects: %w", c.base, err)
 	}
 	return nil
+}
+
+// refusal reads the body of an answer that is none.
+func refusal(status int, raw []byte) *Error {
+	e := &Error{Status: status}
+	if json.Unmarshal(raw, &e.Body) != nil || e.Body.Error == "" {
+		e.Body.Error = http.StatusText(status) // something before the server answered
+	}
+	return e
 }
 
 // at builds a path from literal and variable parts: every second part is escaped.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"strconv"
-	"time"
 
 	"kici/internal/core/adminwire"
 )
@@ -80,28 +79,6 @@ func (c *Client) Explain(ctx context.Context, id string) (adminwire.Explanation,
 func (c *Client) Cancel(ctx context.Context, id string, force bool) (adminwire.CancelResult, error) {
 	var out adminwire.CancelResult
 	return out, c.call(ctx, "POST", at(runsPath+"/", id, "/cancel"), nil, map[string]bool{"force": force}, &out)
-}
-
-// LogQuery is a part of a step's log: from a line on, Limit lines at most. With Wait the server holds the answer until
-// there is more, or the step has ended, or the time is up.
-type LogQuery struct {
-	From  int64
-	Limit int
-	Wait  time.Duration
-}
-
-// Logs reads a part of a step's log. NextCursor is nil when nothing follows at present; with Wait, when nothing ever will.
-func (c *Client) Logs(ctx context.Context, runID, jobID string, step int, q LogQuery) (adminwire.LogPage, error) {
-	v := url.Values{"cursor": {strconv.FormatInt(q.From, 10)}}
-	if q.Limit > 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
-	}
-	if q.Wait > 0 {
-		v.Set("wait", q.Wait.String())
-	}
-	var out adminwire.LogPage
-	path := at(runsPath+"/", runID, "/jobs/", jobID, "/steps/", strconv.Itoa(step), "/logs")
-	return out, c.callWithin(ctx, requestTimeout+q.Wait, "GET", path, v, nil, &out)
 }
 
 // Hosts lists the agents that ever registered.
