@@ -35,7 +35,8 @@ var rooms = []string{
 	"internal/server/store", "internal/server/outbox", "internal/server/cluster", "internal/server/auth",
 	"internal/server/secrets", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",
 	"internal/server/forge/generic", "internal/server/forge/local", "internal/server/inbox", "internal/server/logs",
-	"internal/server/timeline", "internal/server/queue", "internal/server/engine", "internal/server/cache", "internal/server/dispatch",
+	"internal/server/timeline", "internal/server/queue", "internal/server/engine", "internal/server/cache",
+	"internal/server/scaler", "internal/server/dispatch",
 	"internal/server/hub", "internal/server/pipeline", "internal/server/ingest", "internal/server/report",
 	"internal/server/adminapi", "internal/server",
 	// The author's side.

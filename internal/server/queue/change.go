@@ -32,6 +32,13 @@ WHERE id = $1 AND status IN ('dispatched', 'recovering')`, jobID, nullMillis(exp
 	return true, endAttempt(ctx, tx, jobID, why, now)
 }
 
+// ProvisioningFailed keeps, on a pending row, why no agent could be started for it. A claim clears it; a row that expires
+// shows it. It reports whether that was news.
+func ProvisioningFailed(ctx context.Context, tx *store.Tx, jobID, message string) (bool, error) {
+	return store.Changed(tx.ExecContext(ctx, `UPDATE dispatch_queue SET last_provisioning_error = $2
+WHERE id = $1 AND status = 'pending' AND coalesce(last_provisioning_error, '') <> $2`, jobID, message))
+}
+
 // Recover marks a row as waiting for its agent until the deadline. The ack deadline stays: it tells later that the
 // dispatch was never answered, so that the job cannot have started.
 func Recover(ctx context.Context, tx *store.Tx, jobID string, deadline int64) (bool, error) {

@@ -115,6 +115,19 @@ func HeadOf(ctx context.Context, q store.Querier, selectorID string) (h Head, ok
 	return h, err == nil, err
 }
 
+// After gives the pending row that follows a head in the line of its selector.
+func After(ctx context.Context, q store.Querier, h Head) (next Head, ok bool, err error) {
+	next.SelectorID = h.SelectorID
+	err = q.QueryRowContext(ctx, selectAfter, h.SelectorID, h.CreatedAt, h.Position, h.JobID).Scan(&next.JobID, &next.CreatedAt, &next.Position)
+	if err == sql.ErrNoRows {
+		return Head{}, false, nil
+	}
+	if err != nil {
+		return Head{}, false, fmt.Errorf("read row after job %s: %w", h.JobID, err)
+	}
+	return next, true, nil
+}
+
 // Held counts, for every agent that holds jobs, how many.
 func Held(ctx context.Context, q store.Querier) (map[string]int, error) {
 	rows, err := q.QueryContext(ctx, selectHeld)
@@ -244,6 +257,9 @@ WHERE s.id IS NOT NULL AND q.status = 'pending'`
 
 	selectHead = `SELECT id, created_at, position FROM dispatch_queue WHERE status = 'pending' AND selector_id = $1
 ORDER BY created_at, position, id LIMIT 1`
+
+	selectAfter = `SELECT id, created_at, position FROM dispatch_queue WHERE status = 'pending' AND selector_id = $1
+  AND (created_at, position, id) > ($2, $3, $4) ORDER BY created_at, position, id LIMIT 1`
 
 	selectHeld = `SELECT agent_id, count(*) FROM dispatch_queue WHERE status IN ('dispatched', 'recovering') GROUP BY agent_id`
 
