@@ -58,7 +58,7 @@ func Run(ctx context.Context, args []string, p Process) int {
 }
 
 // conclude prints the error and gives its exit code. Administration has only one code for all errors, as its scripts
-// have always known it.
+// have always known it. An exit without a cause is no error.
 func (p Process) conclude(err error, admin bool) int {
 	if err == nil {
 		return 0
@@ -70,7 +70,7 @@ func (p Process) conclude(err error, admin bool) int {
 	if exit.cause != nil {
 		fmt.Fprintf(p.Stderr, "Error: %v\n", exit.cause)
 	}
-	if admin && exit.code == exitUsage {
+	if admin && exit.code == exitUsage && exit.cause != nil {
 		return exitFailure
 	}
 	return exit.code

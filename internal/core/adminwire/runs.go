@@ -188,4 +188,5 @@ type JobList struct {
 // QueueList is the jobs of the queue, oldest first.
 type QueueList struct {
 	Entries []QueueEntry `json:"entries"`
+	Depth   *QueueDepth  `json:"depth,omitempty"` // of the whole queue, for who may see all of it
 }

@@ -57,6 +57,8 @@ var accesses = map[string]access{
 	"POST " + base + "/queue/clear":                                   {"queue.clear", "queue", ""},
 	"GET " + base + "/queue":                                          {"runs.list.read", "queue", ""},
 	"GET " + base + "/queue/{id}":                                     {"run.detail.read", "queue", "id"},
+	"GET " + base + "/orchestrator/drain":                             {"orchestrator.drain.read", "node", ""},
+	"POST " + base + "/orchestrator/drain":                            {"orchestrator.drain", "node", ""},
 	"GET " + base + "/hosts":                                          {"fleet.read", "fleet", ""},
 	"GET " + base + "/event-log":                                      {"event_log.list.read", "event_log", ""},
 	"GET " + base + "/event-log/{delivery}":                           {"event_log.detail.read", "event_log", "delivery"},

@@ -75,10 +75,12 @@ type Deps struct {
 	Secrets Secrets
 	Logs    Logs
 	Kicker  Kicker
-	Metrics http.Handler // of /metrics; nil does not serve it
-	Clock   service.Clock
-	Log     *slog.Logger
-	Build   Build
+	// Nil: the node gives out no jobs, and the routes about that do not exist.
+	Dispatcher Dispatcher
+	Metrics    http.Handler // of /metrics; nil does not serve it
+	Clock      service.Clock
+	Log        *slog.Logger
+	Build      Build
 }
 
 // API serves the routes.
@@ -169,6 +171,8 @@ func (a *API) routes() []route {
 		{"POST " + base + "/queue/clear", auth.RunCancel, true, a.clearQueue},
 		{"GET " + base + "/queue", auth.RunRead, false, a.listQueue},
 		{"GET " + base + "/queue/{id}", auth.RunRead, false, a.showQueued},
+		{"GET " + base + "/orchestrator/drain", auth.OrchestratorDrain, true, a.showDrain},
+		{"POST " + base + "/orchestrator/drain", auth.OrchestratorDrain, true, a.changeDrain},
 		{"GET " + base + "/hosts", auth.RunRead, true, a.listHosts},
 		{"GET " + base + "/event-log", auth.EventLogRead, false, a.listDeliveries},
 		{"GET " + base + "/event-log/{delivery}", auth.EventLogRead, false, a.showDelivery},

@@ -33,7 +33,11 @@ func (a *API) listQueue(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return ok(adminwire.QueueList{Entries: entries})
+	list := adminwire.QueueList{Entries: entries}
+	if !caller(r).Scoped() {
+		list.Depth = a.depth()
+	}
+	return ok(list)
 }
 
 // showQueued explains one row, by the id of its job.

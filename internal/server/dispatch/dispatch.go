@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -26,6 +27,7 @@ type Settings struct {
 	Poll        time.Duration // how often it looks without having been woken, should a wake-up be lost
 	AckTimeout  time.Duration // within which an agent must answer a dispatch
 	MaxLogBytes int64         // of one step, told to agents
+	PressureAt  int           // pending jobs that are too many for the agents there are; 0 = never
 }
 
 // Engine is what the dispatcher needs of the engine.
@@ -52,6 +54,8 @@ type Dispatcher struct {
 	settings  Settings
 	poke      service.Poke
 	selectors *lru.Cache[string, label.Selector]
+	draining  atomic.Bool
+	sample    atomic.Pointer[Depth]
 }
 
 // Deps are what a dispatcher needs. Poke wakes it.
@@ -84,6 +88,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // Pass goes through the heads of the queue, oldest first, and gives each to the first agent by name that fits it and
 // has room; then the next head of the same selector takes its place. A head that fits nobody here holds up no other.
 func (d *Dispatcher) Pass(ctx context.Context) error {
+	if d.draining.Load() {
+		return nil
+	}
 	agents := d.hub.Ready()
 	if len(agents) == 0 {
 		return nil
@@ -96,7 +103,7 @@ func (d *Dispatcher) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for len(heads) > 0 {
+	for len(heads) > 0 && !d.draining.Load() {
 		i := oldest(heads)
 		head := heads[i]
 		given, err := d.offer(ctx, head, agents, held)

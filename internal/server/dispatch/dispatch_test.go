@@ -30,11 +30,14 @@ type fakeHub struct {
 	sent   []string // "agent job"
 	frames []wire.JobDispatch
 	gone   string // a connection that ended
+	active int    // jobs that the agents say they have
 	// arrived is told of every dispatch when a test waits for one.
 	arrived chan string
 }
 
 func (h *fakeHub) Ready() []dispatch.Agent { return append([]dispatch.Agent{}, h.agents...) }
+
+func (h *fakeHub) Active() int { return h.active }
 
 func (h *fakeHub) Dispatch(_ context.Context, connection string, frame wire.JobDispatch) error {
 	if connection == h.gone {

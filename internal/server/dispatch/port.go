@@ -24,6 +24,8 @@ type Hub interface {
 	// Ready lists, in the order of names, the agents that may be offered work: registered, not draining, not held off
 	// after a refusal. Whether one has room is the queue's to say.
 	Ready() []Agent
+	// Active is the number of jobs that the agents connected here said they have.
+	Active() int
 	// Dispatch writes the frame to that connection. An error means that the connection is gone; its loss is handled as
 	// any other.
 	Dispatch(ctx context.Context, connectionID string, frame wire.JobDispatch) error

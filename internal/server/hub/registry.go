@@ -161,6 +161,16 @@ func (h *Hub) Ready() []dispatch.Agent {
 	return out
 }
 
+// Active is the number of jobs that the agents connected to this node said they have.
+func (h *Hub) Active() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.agents {
+		n += c.active
+	}
+	return n
+}
+
 // Dispatch queues the frame on that connection. It never waits for the agent.
 func (h *Hub) Dispatch(_ context.Context, connectionID string, frame wire.JobDispatch) error {
 	h.mu.Lock()
