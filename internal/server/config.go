@@ -3,8 +3,10 @@ package server
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"kici/internal/kit/config"
@@ -33,6 +35,7 @@ type Config struct {
 	MaxReconnectDelay time.Duration `key:"agentMaxReconnectDelayMs" env:"KICI_AGENT_MAX_RECONNECT_DELAY_MS" default:"60000" min:"100" unit:"ms" help:"Longest pause of an agent before it connects again. A job waits twice as long for its lost agent."`
 	Queue             struct {
 		MaxDepth int           `key:"maxDepth" env:"KICI_QUEUE_MAX_DEPTH" default:"100000" min:"1" help:"Pending jobs above which no new run is admitted."`
+		Pressure int           `key:"backpressureThreshold" env:"KICI_QUEUE_BACKPRESSURE_THRESHOLD" default:"100" min:"0" help:"Pending jobs above which the log warns that agents are missing, 0 never."`
 		Timeout  time.Duration `key:"timeoutMs" env:"KICI_QUEUE_TIMEOUT_MS" default:"3600000" unit:"ms" help:"How long a job waits for an agent, 0 for ever."`
 	} `key:"queue"`
 	AckTimeout    time.Duration `key:"dispatchAckTimeoutMs" env:"KICI_DISPATCH_ACK_TIMEOUT_MS" default:"10000" min:"1000" unit:"ms" help:"Within which an agent must answer a dispatch."`
@@ -51,6 +54,7 @@ type Config struct {
 		BootstrapToken string `key:"bootstrapAdminToken" env:"KICI_BOOTSTRAP_ADMIN_TOKEN" secret:"true" help:"Admin token that is valid from the start, at least 32 characters."`
 	} `key:"secrets"`
 	Cluster struct {
+		Address        string   `key:"address" env:"KICI_CLUSTER_ADDRESS" help:"Base URL under which the other nodes of a shared database reach this one, such as http://10.0.0.5:4000. Without it the address that it listens on."`
 		TrustedProxies []string `key:"trustedProxies" env:"KICI_CLUSTER_TRUSTED_PROXIES" help:"Addresses or networks whose X-Forwarded-For is believed."`
 	} `key:"cluster"`
 }
@@ -93,6 +97,9 @@ func (c *Config) Check() []config.Problem {
 	if t := c.Secrets.BootstrapToken; t != "" && len(t) < 32 {
 		out = append(out, config.Problem{Setting: "secrets.bootstrapAdminToken", Wrong: "it is shorter than 32 characters", Right: "at least 32 characters"})
 	}
+	if u, err := url.Parse(c.Cluster.Address); c.Cluster.Address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		out = append(out, config.Problem{Setting: "cluster.address", Wrong: fmt.Sprintf("%q is not a URL", c.Cluster.Address), Right: "a URL such as http://10.0.0.5:4000"})
+	}
 	return out
 }
 
@@ -121,6 +128,7 @@ func (c Config) Settings() (Settings, error) {
 	s.Hub.NoAuth = c.AgentAuth == "none"
 	s.Inbox.DedupTTL = c.DedupTTL
 	s.Engine.RecoveryWindow = 2 * c.MaxReconnectDelay
+	s.Address, s.PressureAt = strings.TrimRight(c.Cluster.Address, "/"), c.Queue.Pressure
 	s.Engine.QueueTimeout, s.Engine.QueueMaxDepth = c.Queue.Timeout, c.Queue.MaxDepth
 	s.Engine.StaleAfter = c.StaleDetector.Heartbeat * time.Duration(c.StaleDetector.Multiplier)
 	for _, p := range c.Cluster.TrustedProxies {
@@ -181,7 +189,7 @@ var foreign = []string{
 var withoutEffect = []string{
 	"KICI_AUTO_MIGRATE", "KICI_CLUSTER_*", "KICI_SERVER_TLS_CERT_PATH", "KICI_LOG_DIR", "KICI_LOG_MAX_SIZE", "KICI_LOG_RETENTION_DAYS",
 	"KICI_PLATFORM_*", "KICI_DASHBOARD_URL", "KICI_WEBHOOK_*", "KICI_PROVENANCE_*", "KICI_ORCHESTRATOR_*", "KICI_SKIP_S3_SENTINEL_VALIDATION",
-	"KICI_AGENT_TOKEN_TTL_MS", "KICI_ROSTER_*", "KICI_HOST_REBOOT_DEADLINE_MS", "KICI_MAX_FANOUT_HOSTS", "KICI_QUEUE_BACKPRESSURE_THRESHOLD",
+	"KICI_AGENT_TOKEN_TTL_MS", "KICI_ROSTER_*", "KICI_HOST_REBOOT_DEADLINE_MS", "KICI_MAX_FANOUT_HOSTS",
 	"KICI_STALE_DETECTOR_SCAN_INTERVAL_MS", "KICI_SCALER_*", "KICI_MACHINE_LEDGER_DIR", "KICI_REROUTE_*", "KICI_MAX_GITHUB_PAYLOAD_BYTES",
 	"KICI_LOCK_FILE_MAX_BYTES", "KICI_EVENT_*", "KICI_GITHUB_*", "KICI_LOCKFILE_*", "KICI_CACHE_*", "KICI_USER_CACHE_*", "KICI_ARTIFACT_*",
 	"KICI_INGEST_*", "KICI_GLOBAL_WORKFLOWS_ENABLED", "KICI_STORAGE_*", "KICI_COLD_STORE_*", "KICI_PG_CUSTOMER_SECRETS", "KICI_PROVIDERS_*",
@@ -190,10 +198,10 @@ var withoutEffect = []string{
 
 // keysWithoutEffect are the same for the file.
 var keysWithoutEffect = []string{
-	"platform", "storage", "scaler", "agentTokenTtlMs", "rosterGraceMs", "rosterTtlMs", "queue.backpressureThreshold", "lockfileCache",
+	"platform", "storage", "scaler", "agentTokenTtlMs", "rosterGraceMs", "rosterTtlMs", "lockfileCache",
 	"staleDetector.scanIntervalMs", "pgCustomerSecrets", "webhookPayloadDir", "cacheTtlDays", "cacheBuildTimeoutMs",
 	"cacheMaxTarballBytes", "userCacheQuotaBytes", "userCacheTtlMs", "eventRouter", "eventLog", "server.tlsCertPath",
-	"cluster.joinToken", "cluster.role", "cluster.address", "cluster.peers", "cluster.coordinatorUrl", "cluster.peerHeartbeatIntervalMs",
+	"cluster.joinToken", "cluster.role", "cluster.peers", "cluster.coordinatorUrl", "cluster.peerHeartbeatIntervalMs",
 	"cluster.peerMaxReconnectDelayMs", "cluster.peerStaleTimeoutMs", "cluster.raftElectionTimeoutMinMs",
 	"cluster.raftElectionTimeoutMaxMs", "cluster.raftHeartbeatMs",
 }

@@ -1,28 +1,121 @@
 package server
 
-import "kici/internal/kit/telemetry"
+import (
+	"context"
+	"time"
 
-// maxEvents bounds the values of a label that senders choose.
-const maxEvents = 50
+	"kici/internal/core/ci"
+	"kici/internal/kit/telemetry"
+	"kici/internal/server/dispatch"
+	"kici/internal/server/report"
+)
 
-// counters are the metrics of taking deliveries in.
+// Bounds of labels that senders and authors choose.
+const (
+	maxEvents = 50
+	maxLabels = 200
+)
+
+// counters are the metrics that something is counted into.
 type counters struct {
 	received, processed, duplicates, shed *telemetry.Counter
+
+	depth, depthByLabel       *telemetry.Gauge
+	executions, steps, silent *telemetry.Counter
+	duration, silence         *telemetry.Histogram
+	stale, unreachable        *telemetry.Gauge
+
+	labels map[string]bool // that the depth was ever shown for; the watcher's of the queue alone
 }
 
-func newCounters(r *telemetry.Registry) counters {
-	return counters{
+func newCounters(r *telemetry.Registry) *counters {
+	label := func(name string) telemetry.Label { return telemetry.Label{Name: name} }
+	c := &counters{
 		received: r.Counter("kici_orch_webhooks_received_total", "Deliveries received, by the way they came and their event.",
-			telemetry.Label{Name: "source"}, telemetry.Label{Name: "event", Cap: maxEvents}),
-		processed:  r.Counter("kici_orch_webhooks_processed_total", "Deliveries processed, by result.", telemetry.Label{Name: "result"}),
+			label("source"), telemetry.Label{Name: "event", Cap: maxEvents}),
+		processed:  r.Counter("kici_orch_webhooks_processed_total", "Deliveries processed, by result.", label("result")),
 		duplicates: r.Counter("kici_orch_dedup_hits_total", "Deliveries that had been seen before."),
-		shed:       r.Counter("kici_orch_ingest_shed_total", "Deliveries refused under load, by reason.", telemetry.Label{Name: "reason"}),
+		shed:       r.Counter("kici_orch_ingest_shed_total", "Deliveries refused under load, by reason.", label("reason")),
+
+		depth: r.Gauge("kici_orch_dispatch_queue_depth", "Jobs that wait for an agent or are with one.", label("status")),
+		depthByLabel: r.Gauge("kici_orch_dispatch_queue_depth_by_label", "Jobs that wait for an agent, once under each label that they name.",
+			label("status"), telemetry.Label{Name: "label", Cap: maxLabels}),
+		executions: r.Counter("kici_orch_executions_total", "Runs that ended at this node, by status.", label("status")),
+		steps:      r.Counter("kici_orch_steps_total", "Steps of runs that ended at this node: running for each that ran, and how they ended.", label("status")),
+		silent:     r.Counter("kici_orch_stale_runs_detected_total", "Jobs given up for want of a sign of life."),
+		duration: r.Histogram("kici_orch_execution_duration_seconds", "Time from the start of a run to its end.",
+			[]float64{1, 5, 10, 30, 60, 120, 300, 600, 1800}),
+		silence: r.Histogram("kici_orch_stale_detection_duration_seconds", "Silence of a job until it was given up.",
+			[]float64{10, 30, 60, 120, 300, 600}),
+		stale:       r.Gauge("kici_orch_stale_runs_current", "Runs with a running job that gives no sign of life."),
+		unreachable: r.Gauge("kici_orch_declared_hosts_unreachable", "Static agents that are not connected to any node. One node shows it."),
+		labels:      map[string]bool{},
 	}
+	c.showDepth(dispatch.Depth{})
+	for _, g := range []*telemetry.Gauge{c.stale, c.unreachable} {
+		g.Set(0)
+	}
+	for _, s := range []ci.RunStatus{ci.RunSuccess, ci.RunFailed, ci.RunCancelled} {
+		c.executions.Add(0, string(s))
+	}
+	for _, s := range []ci.StepStatus{ci.StepRunning, ci.StepSuccess, ci.StepFailed, ci.StepSkipped} {
+		c.steps.Add(0, string(s))
+	}
+	return c
+}
+
+// showDepth shows a sample of the queue. A label that was shown once stays, with 0, so that an alert on it ends.
+func (c *counters) showDepth(d dispatch.Depth) {
+	c.depth.Set(float64(d.Pending), string(ci.QueuePending))
+	c.depth.Set(float64(d.Dispatched), string(ci.QueueDispatched))
+	for l := range d.ByLabel {
+		if len(c.labels) < maxLabels {
+			c.labels[l] = true
+		}
+	}
+	beyond := 0
+	for l, n := range d.ByLabel {
+		if !c.labels[l] {
+			beyond += n
+		}
+	}
+	for l := range c.labels {
+		c.depthByLabel.Set(float64(d.ByLabel[l]), string(ci.QueuePending), l)
+	}
+	if beyond > 0 || len(c.labels) == maxLabels {
+		c.depthByLabel.Set(float64(beyond), string(ci.QueuePending), telemetry.Overflow)
+	}
+}
+
+func (c *counters) countRun(r report.EndedRun) {
+	c.executions.Inc(string(r.Status))
+	c.duration.Observe(float64(r.DurationMs) / 1000)
+	c.steps.Add(float64(r.Started), string(ci.StepRunning))
+	for status, n := range r.Steps {
+		if status != ci.StepRunning {
+			c.steps.Add(float64(n), string(status))
+		}
+	}
+	c.silent.Add(float64(len(r.Silences)))
+	for _, ms := range r.Silences {
+		c.silence.Observe((time.Duration(ms) * time.Millisecond).Seconds())
+	}
+}
+
+// watchQueue shows the depth of the queue, and warns when it is too deep for long.
+func (s *Server) watchQueue(ctx context.Context) error {
+	return s.dispatch.Watch(ctx, s.counters.showDepth)
 }
 
 // expose registers what is kept elsewhere.
 func (s *Server) expose() {
 	s.metrics.GaugeFunc("kici_orch_agents_active", "Registered, connected agents.", func() float64 { return float64(len(s.hub.Connections())) })
+	s.metrics.GaugeFunc("kici_orchestrator_draining", "1 while this node gives out no jobs.", func() float64 {
+		if s.dispatch.Draining() {
+			return 1
+		}
+		return 0
+	})
 	s.metrics.CounterFunc("kici_orch_log_chunks_received_total", "Chunks of step logs stored.", func() float64 { return float64(s.logs.Stats().Chunks) })
 	s.metrics.CounterFunc("kici_orch_log_bytes_stored_total", "Bytes of step logs stored.", func() float64 { return float64(s.logs.Stats().Bytes) })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"kici/internal/kit/seal"
@@ -17,8 +18,7 @@ import (
 
 // The times of the node's own loops.
 const (
-	beatPeriod  = 3 * time.Second
-	deadAfter   = 12 * time.Second // silence of a node after which its work is taken over
+	deadBeats   = 4                // missed ones after which a node's work is taken over
 	burialTime  = 10 * time.Second // for which one survivor has the others' leave to take over
 	purgePeriod = 10 * time.Minute
 	purgeBatch  = 1000
@@ -54,7 +54,7 @@ func (s *Server) noteAbsence(ctx context.Context) error {
 	for _, n := range nodes {
 		last = max(last, n.SeenAt)
 	}
-	if last != 0 && s.clock.Millis()-last > deadAfter.Milliseconds() {
+	if last != 0 && s.clock.Millis()-last > s.deadAfter().Milliseconds() {
 		s.pulse.Absent(last)
 	}
 	return nil
@@ -74,15 +74,30 @@ func (s *Server) takeOver(ctx context.Context, nodeID string) error {
 	return nil
 }
 
+// deadAfter is the silence of a node after which its work is taken over.
+func (s *Server) deadAfter() time.Duration { return deadBeats * s.settings.Beat }
+
+// address is where other nodes reach this one: as configured, else where it listens, unless that is every address of the
+// machine, which names none.
+func (s *Server) address() string {
+	if s.settings.Address != "" || s.listener == nil {
+		return s.settings.Address
+	}
+	if listens, ok := s.listener.Addr().(*net.TCPAddr); ok && listens.IP.IsUnspecified() {
+		return ""
+	}
+	return s.URL()
+}
+
 // beat says that this node is alive, and takes over the work of nodes that no longer do.
 func (s *Server) beat(ctx context.Context) error {
-	watch, last := cluster.NewWatch(deadAfter), s.clock()
-	return service.Every(ctx, s.log, "node", beatPeriod, nil, func(ctx context.Context) error {
+	watch, last := cluster.NewWatch(s.deadAfter()), s.clock()
+	return service.Every(ctx, s.log, "node", s.settings.Beat, nil, func(ctx context.Context) error {
 		forgotten, err := s.beatOnce(ctx)
 		if err != nil {
 			return err
 		}
-		if forgotten || s.clock().Sub(last) > deadAfter/2 {
+		if forgotten || s.clock().Sub(last) > s.deadAfter()/2 {
 			// Others may have taken this node for dead and its connections for ended.
 			s.log.Warn("this node gave no sign of life for a while, taking up its connections again", "forgotten", forgotten)
 			if err := s.hub.Resume(ctx); err != nil {
@@ -132,7 +147,7 @@ func (s *Server) acquire(ctx context.Context, lease string, life time.Duration) 
 }
 
 func (s *Server) beatOnce(ctx context.Context) (forgotten bool, err error) {
-	n := cluster.Node{ID: s.node.id, Address: s.settings.Address, StartedAt: s.started.UnixMilli(), SeenAt: s.clock.Millis()}
+	n := cluster.Node{ID: s.node.id, Address: s.address(), StartedAt: s.started.UnixMilli(), SeenAt: s.clock.Millis()}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		forgotten, err = cluster.Beat(ctx, tx, n)
 		return err

@@ -45,7 +45,9 @@ type Server struct {
 	db       *store.DB
 	pulse    *cluster.Pulse
 	bell     *cluster.Bell
+	changed  *changedRuns
 	metrics  *telemetry.Registry
+	counters *counters
 	tokens   *auth.Tokens
 	secrets  *secrets.Store
 	logs     *logs.Store
@@ -82,6 +84,7 @@ func Open(ctx context.Context, settings Settings, log *slog.Logger, out io.Write
 	if err != nil {
 		return s, err
 	}
+	s.changed = newChangedRuns()
 	s.pulse, s.bell = cluster.NewPulse(s.clock), cluster.NewBell(settings.DatabaseURL, s.db, s.node.id, log)
 	if err := s.openRooms(); err != nil {
 		return s, err
@@ -100,15 +103,19 @@ func (s *Server) openRooms() error {
 		return fmt.Errorf("open logs: %w", err)
 	}
 	s.metrics = telemetry.NewRegistry()
+	s.counters = newCounters(s.metrics)
 	s.tokens = auth.New(s.db, s.clock, s.log)
 	s.secrets = secrets.New(s.db, keys, s.clock)
 	s.sources = forge.NewSources(s.db, keys, s.clock)
 	s.git = git.NewReader(git.Options{})
 	s.openExecution()
 	s.openIntake()
+	if err := s.openDispatch(); err != nil {
+		return err
+	}
 	s.openAPI()
 	s.expose()
-	return s.openDispatch()
+	return nil
 }
 
 // keyring reads the master key: the configured one, else the one in the data folder, which is made at the first start.
@@ -135,7 +142,7 @@ func (s *Server) openExecution() {
 	settings := s.settings.Engine
 	settings.NodeID = s.node.id
 	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
-		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.bell.Line("effects", s.effects)})
+		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.bell.Line("effects", s.effects), Changed: s.changed.note})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: s.logs,
@@ -150,7 +157,6 @@ func (s *Server) openDispatch() (err error) {
 
 // openIntake builds what takes deliveries in.
 func (s *Server) openIntake() {
-	counters := newCounters(s.metrics)
 	options := s.settings.Inbox
 	options.NodeID = s.node.id
 	poke := service.NewPoke()
@@ -158,9 +164,9 @@ func (s *Server) openIntake() {
 	repositories := local.New(s.git)
 	s.ingest = ingest.New(ingest.Deps{Sources: s.sources, Inbox: s.inbox, Refs: map[string]forge.Refs{forge.Local: repositories},
 		Clock: s.clock, Log: s.log, TrustedProxies: s.settings.TrustedProxies,
-		Received: counters.received, Duplicates: counters.duplicates, Shed: counters.shed})
+		Received: s.counters.received, Duplicates: s.counters.duplicates, Shed: s.counters.shed})
 	s.pipeline = pipeline.New(pipeline.Deps{DB: s.db, Inbox: s.inbox, Poke: poke, Sources: s.sources, Engine: s.engine, Log: s.log,
-		Workers: s.settings.Workers, Received: counters.received, Processed: counters.processed,
+		Workers: s.settings.Workers, Received: s.counters.received, Processed: s.counters.processed,
 		Providers: map[string]pipeline.Provider{
 			forge.Local:   {Normaliser: repositories, LockFiles: repositories, CloneURLs: repositories, Refs: repositories},
 			forge.Generic: {Normaliser: generic.Normaliser{}},
@@ -182,6 +188,8 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go("agent effects", s.carry)
 	s.loops.Go("node", s.beat)
 	s.loops.Go("pulse", s.pulse.Run)
+	s.loops.Go("queue depth", s.watchQueue)
+	s.loops.Go("counts", s.count)
 	s.bell.Start(s.loops)
 	s.loops.Go("purge", s.purge)
 	if err := s.hub.Start(ctx); err != nil {

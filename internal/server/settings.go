@@ -23,6 +23,10 @@ type Settings struct {
 
 	// Poll is how often the queue and the outbox are looked at without a wake-up, should one be lost.
 	Poll time.Duration
+	// Beat is how often this node says that it is alive. After four beats without a word others take it for dead.
+	Beat time.Duration
+	// PressureAt is how many pending jobs are too many for the agents there are. 0 never says so.
+	PressureAt int
 
 	MasterKey      string // text of the master key; "" keeps the one in the data folder
 	MasterKeyOld   string
@@ -44,6 +48,8 @@ func DefaultSettings() Settings {
 		Host:        "127.0.0.1",
 		Port:        4000,
 		Poll:        time.Second,
+		Beat:        3 * time.Second,
+		PressureAt:  100,
 		Workers:     5,
 		MaxLogBytes: 2 << 30,
 		AckTimeout:  10 * time.Second,
@@ -54,5 +60,6 @@ func DefaultSettings() Settings {
 
 // dispatching are the dispatcher's part of the settings.
 func (s Settings) dispatching(nodeID string) dispatch.Settings {
-	return dispatch.Settings{NodeID: nodeID, Poll: s.Poll, AckTimeout: s.AckTimeout, MaxLogBytes: s.MaxLogBytes}
+	return dispatch.Settings{NodeID: nodeID, Poll: s.Poll, AckTimeout: s.AckTimeout, MaxLogBytes: s.MaxLogBytes,
+		PressureAt: s.PressureAt}
 }

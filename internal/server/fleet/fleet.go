@@ -165,6 +165,15 @@ func Homes(ctx context.Context, q store.Querier, agentIDs []string) (map[string]
 	return homes, nil
 }
 
+// Unreachable counts the static agents that are not connected.
+func Unreachable(ctx context.Context, q store.Querier) (n int, err error) {
+	err = q.QueryRowContext(ctx, "SELECT count(*) FROM agents WHERE lifecycle_class = 'static' AND disconnected_at IS NOT NULL").Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count unreachable hosts: %w", err)
+	}
+	return n, nil
+}
+
 // Forget removes agents that have been gone since before a time, and reports how many. Static ones are kept: an operator
 // wants to see that one of his machines is missing.
 func Forget(ctx context.Context, tx *store.Tx, before int64) (int64, error) {

@@ -1,0 +1,135 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"kici/internal/core/ci"
+	"kici/internal/server/store"
+)
+
+// EndedRun is a run that has ended, as metrics count it. Times are epoch milliseconds.
+type EndedRun struct {
+	RunID       string
+	Status      ci.RunStatus
+	CompletedAt int64
+	DurationMs  int64
+	Steps       map[ci.StepStatus]int // of all its jobs, by the state in which they ended
+	Started     int                   // steps that ever ran
+	Silences    []int64               // how long each job was silent that was given up for it, in milliseconds
+}
+
+// endedBatch bounds the runs of one statement.
+const endedBatch = 100
+
+// Ended reads those of the runs that have ended.
+func Ended(ctx context.Context, q store.Querier, runIDs []string) ([]EndedRun, error) {
+	var out []EndedRun
+	for len(runIDs) > 0 {
+		batch := runIDs[:min(len(runIDs), endedBatch)]
+		runIDs = runIDs[len(batch):]
+		ended, err := endedOf(ctx, q, batch)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ended...)
+	}
+	return out, nil
+}
+
+func endedOf(ctx context.Context, q store.Querier, batch []string) (out []EndedRun, err error) {
+	places, args := placesOf(batch)
+	at := map[string]int{}
+	err = each(ctx, q, selectEnded+places+")", args, func(scan func(...any) error) error {
+		r := EndedRun{Steps: map[ci.StepStatus]int{}}
+		if err := scan(&r.RunID, &r.Status, &r.CompletedAt, &r.DurationMs); err != nil {
+			return err
+		}
+		at[r.RunID] = len(out)
+		out = append(out, r)
+		return nil
+	})
+	if err != nil || len(out) == 0 {
+		return nil, err
+	}
+	err = each(ctx, q, selectStepCounts+places+") GROUP BY run_id, status", args, func(scan func(...any) error) error {
+		var run string
+		var status ci.StepStatus
+		var n, started int
+		if err := scan(&run, &status, &n, &started); err != nil {
+			return err
+		}
+		if i, ok := at[run]; ok {
+			out[i].Steps[status] += n
+			out[i].Started += started
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, each(ctx, q, selectSilences+places+")", args, func(scan func(...any) error) error {
+		var run string
+		var silence int64
+		if err := scan(&run, &silence); err != nil {
+			return err
+		}
+		if i, ok := at[run]; ok {
+			out[i].Silences = append(out[i].Silences, silence)
+		}
+		return nil
+	})
+}
+
+// StaleRuns counts the runs of which a running job has given no sign of life since before.
+func StaleRuns(ctx context.Context, q store.Querier, before int64) (int, error) {
+	var n int
+	err := q.QueryRowContext(ctx, selectStaleRuns, before).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count stale runs: %w", err)
+	}
+	return n, nil
+}
+
+// placesOf writes $1, $2… for values.
+func placesOf(values []string) (places string, args []any) {
+	var b strings.Builder
+	for i, v := range values {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "$%d", i+1)
+		args = append(args, v)
+	}
+	return b.String(), args
+}
+
+// each calls fn for every row.
+func each(ctx context.Context, q store.Querier, query string, args []any, fn func(scan func(...any) error) error) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return fmt.Errorf("count ended runs: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := fn(rows.Scan); err != nil {
+			return fmt.Errorf("count ended runs: %w", err)
+		}
+	}
+	return rows.Err()
+}
+
+const (
+	selectEnded = `SELECT run_id, status, completed_at, coalesce(duration_ms, 0) FROM execution_runs
+WHERE completed_at IS NOT NULL AND run_id IN (`
+
+	selectStepCounts = `SELECT run_id, status, count(*), count(started_at) FROM execution_steps WHERE run_id IN (`
+
+	selectSilences = `SELECT run_id, completed_at - coalesce(last_heartbeat_at, started_at, created_at) FROM execution_jobs
+WHERE status = 'timed_out_stale' AND started_at IS NOT NULL AND completed_at IS NOT NULL AND run_id IN (`
+
+	selectStaleRuns = `SELECT count(DISTINCT j.run_id) FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id
+WHERE q.status IN ('dispatched', 'recovering') AND j.status = 'running'
+AND coalesce(j.last_heartbeat_at, j.started_at, j.created_at) < $1`
+)
