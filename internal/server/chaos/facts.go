@@ -109,8 +109,9 @@ type ackedFacts struct {
 // ackedLine is a line of a log.
 type ackedLine struct {
 	stepKey
-	Text string
-	At   int64
+	Agent string // that sent it
+	Text  string
+	At    int64
 }
 
 // ackedEnd is the report of a job's end.

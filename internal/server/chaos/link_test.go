@@ -132,7 +132,7 @@ func TestTheWitnessNotesWhatTheServerAcknowledges(t *testing.T) {
 		defer conn.CloseNow()
 		conn.SetReadLimit(wire.MaxFrame)
 		var ids []string
-		for range 5 {
+		for range 6 {
 			_, raw, err := conn.Read(r.Context())
 			if err != nil {
 				t.Error(err)
@@ -163,6 +163,7 @@ func TestTheWitnessNotesWhatTheServerAcknowledges(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.CloseNow()
+	say(t, conn, wire.AgentRegister{MessageID: "r", AgentID: "agent-1", Labels: []string{}, Platform: "linux", Arch: "x64", MaxConcurrency: 1})
 	for i, line := range []string{"one", "two", "three", strings.Repeat("long ", 20_000)} {
 		say(t, conn, wire.LogChunk{MessageID: string(rune('a' + i)), RunID: "run", JobID: "job", StepIndex: 1, Lines: []string{line}, Timestamp: 1})
 	}
@@ -173,7 +174,7 @@ func TestTheWitnessNotesWhatTheServerAcknowledges(t *testing.T) {
 		}
 	}
 	key := stepKey{"job", 1}
-	want := ackedFacts{Lines: []ackedLine{{stepKey: key, Text: "one"}, {stepKey: key, Text: "two"}, {stepKey: key, Text: "three"}},
+	want := ackedFacts{Lines: []ackedLine{{stepKey: key, Agent: "agent-1", Text: "one"}, {stepKey: key, Agent: "agent-1", Text: "two"}, {stepKey: key, Agent: "agent-1", Text: "three"}},
 		Ends: []ackedEnd{{Job: "job", Status: ci.JobSuccess}}}
 	if diff := cmp.Diff(want, w.seen(), cmp.AllowUnexported(ackedLine{}), cmpopts.IgnoreFields(ackedLine{}, "At"), cmpopts.IgnoreFields(ackedEnd{}, "At")); diff != "" {
 		t.Error(diff)

@@ -357,16 +357,28 @@ func (c *check) ackedLines() {
 	}
 	missing := map[stepKey][]string{}
 	for _, l := range c.Acked.Lines {
-		if j := c.jobs[l.Job]; j.Ended != 0 && l.At > j.Ended+late {
-			continue
-		}
-		if !stored[l.stepKey][l.Text] {
+		if c.owed(l) && !stored[l.stepKey][l.Text] {
 			missing[l.stepKey] = append(missing[l.stepKey], l.Text)
 		}
 	}
 	for key, lines := range missing {
 		c.fail("step %d of %s lacks %d acknowledged lines, such as %q", key.Step, c.name(key.Job), len(lines), lines[0])
 	}
+}
+
+// owed tells whether the line's agent had the job when it was told that the line is taken. What comes from one that no
+// longer has it is acknowledged and dropped: it would be sent for ever otherwise.
+func (c *check) owed(l ackedLine) bool {
+	if j := c.jobs[l.Job]; j.Ended != 0 && l.At > j.Ended+late {
+		return false
+	}
+	list := c.attempt[l.Job]
+	for i, a := range list {
+		if a.Agent == l.Agent && a.Claimed <= l.At && (i == len(list)-1 || l.At < a.Ended) {
+			return true
+		}
+	}
+	return false
 }
 
 // logs looks at the numbered lines of every step: each server has its part in order and without repetition, and the log of

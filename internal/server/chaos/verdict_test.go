@@ -88,7 +88,7 @@ func (f *facts) addStep(s stepFact, e execution) {
 	lines := []string{"what the system says by itself"}
 	for n := range stepLines[s.Name] {
 		lines = append(lines, fmt.Sprintf("%s %s %d/%d", e.Token, s.Name, n+1, stepLines[s.Name]))
-		f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: s.stepKey, Text: lines[n+1], At: e.Last})
+		f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: s.stepKey, Agent: e.Agent, Text: lines[n+1], At: e.Last})
 	}
 	f.Logs[s.stepKey] = [][]string{lines}
 }
@@ -150,7 +150,15 @@ func TestWhatIsAllowedPasses(t *testing.T) {
 			f.Steps = slices.DeleteFunc(f.Steps, func(s stepFact) bool { return s.Job == j.ID })
 		}},
 		{"a line that came too late to be stored", func(f *facts) {
-			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", 0}, Text: "late", At: f.job("ladder/build").Ended + late + 1})
+			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", 0}, Agent: "agent-0", Text: "late", At: f.job("ladder/build").Ended + late + 1})
+		}},
+		{"a line of an agent that no longer had the job", func(f *facts) {
+			first := *f.attempt("ladder/build")
+			f.attempt("ladder/build").Number = 2
+			first.Agent, first.Claimed, first.Ended, first.Outcome = "agent-1", 5000, 9000, "dispatch ack timeout"
+			f.Attempts = append(f.Attempts, first)
+			f.row("ladder/build").Requeued = 1
+			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: "agent-1", Text: "cloned", At: 9001})
 		}},
 		{"a line that was sent again to another server", func(f *facts) {
 			key := stepKey{"ladder/build", 0}
@@ -252,6 +260,13 @@ func TestEveryBrokenPromiseIsSeen(t *testing.T) {
 			key := stepKey{"ladder/build", 1}
 			f.Logs[key] = [][]string{f.Logs[key][0][:3]}
 		}, "an acknowledged line", "lacks 6 acknowledged lines"},
+		{"an acknowledged line of an attempt in vain is lost", func(f *facts) {
+			first := *f.attempt("ladder/build")
+			f.attempt("ladder/build").Number = 2
+			first.Agent, first.Claimed, first.Ended, first.Outcome = "agent-1", 5000, 9000, "dispatch ack timeout"
+			f.Attempts = append(f.Attempts, first)
+			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: "agent-1", Text: "cloned", At: 8999})
+		}, "an acknowledged line", "step -1 of job build"},
 		{"a line that nobody acknowledged is lost", func(f *facts) {
 			key := stepKey{"ladder/build", 1}
 			f.Logs[key] = [][]string{f.Logs[key][0][:3]}

@@ -17,6 +17,7 @@ type witness struct {
 // conversation is what the witness knows of one connection.
 type conversation struct {
 	w       *witness
+	agent   string                   // who registered
 	chunks  map[string]wire.LogChunk // not acknowledged yet, by message id
 	streams map[stepKey][]string     // their ids, in the order in which they were sent
 	ends    map[string]wire.JobStatus
@@ -35,6 +36,8 @@ func (c *conversation) agentSays(text []byte) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	switch m := m.(type) {
+	case wire.AgentRegister:
+		c.agent = m.AgentID
 	case wire.LogChunk:
 		key := stepKey{m.JobID, m.StepIndex}
 		c.chunks[m.MessageID] = m
@@ -80,7 +83,7 @@ func (c *conversation) serverSays(text []byte) {
 func (c *conversation) ackedLocked(id string, now int64) {
 	chunk := c.chunks[id]
 	for _, line := range chunk.Lines {
-		c.w.acked.Lines = append(c.w.acked.Lines, ackedLine{stepKey: stepKey{chunk.JobID, chunk.StepIndex}, Text: line, At: now})
+		c.w.acked.Lines = append(c.w.acked.Lines, ackedLine{stepKey: stepKey{chunk.JobID, chunk.StepIndex}, Agent: c.agent, Text: line, At: now})
 	}
 	delete(c.chunks, id)
 }
