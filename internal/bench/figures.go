@@ -52,7 +52,21 @@ type Result struct {
 	Lost       *int     `json:"lost,omitempty"`
 	Stuck      *int     `json:"stuck,omitempty"`
 	ServerCPU  *float64 `json:"serverCpuMsPerRun,omitempty"`
-	ServerRSS  *float64 `json:"serverRssMiB,omitempty"`
-	AgentRSS   *float64 `json:"agentRssMiB,omitempty"`
-	Status     string   `json:"status"` // success, or failed: runs were lost, stuck or ended otherwise
+	Jobs       *int     `json:"jobs,omitempty"`
+	Repeated   *int     `json:"repeated,omitempty"` // jobs that were given out more than once
+
+	Claims       *float64 `json:"claimsPerSec,omitempty"`
+	ClaimsBehind *float64 `json:"claimsPerSecBehindOthers,omitempty"` // with rows ahead that fit nobody
+	Registration *Figure  `json:"registrationMs,omitempty"`           // from the webhook to the run in the API
+	Updates      *float64 `json:"statusUpdatesPerSec,omitempty"`
+	UpdateCPU    *float64 `json:"serverCpuMsPerUpdate,omitempty"`
+	Ready        *float64 `json:"restartMs,omitempty"` // from the start of the server's process until it answers
+	Reowned      *float64 `json:"reownedMs,omitempty"` // from then until every agent has its job again
+	Ingest       *float64 `json:"logMiBPerSec,omitempty"`
+	LogCPU       *float64 `json:"serverCpuMsPerMiB,omitempty"`
+	OpenFirst    *Figure  `json:"logFirstPageMs,omitempty"`
+	OpenLast     *Figure  `json:"logLastPageMs,omitempty"`
+	ServerRSS    *float64 `json:"serverRssMiB,omitempty"`
+	AgentRSS     *float64 `json:"agentRssMiB,omitempty"`
+	Status       string   `json:"status"` // success, or failed: runs were lost, stuck or ended otherwise
 }

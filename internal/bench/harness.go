@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"kici/internal/client"
@@ -29,8 +30,11 @@ type bed struct {
 
 // newBed starts a server on an empty data folder and makes the repository and the source. The source's limit of
 // deliveries is out of the way: what is measured is the server.
-func newBed(ctx context.Context, o Options) (*bed, error) {
-	r, err := rig.New(ctx, rig.Options{Name: "bench", Repo: "bench/app", Workflow: []byte(trivial), Environ: o.environ(), RateLimit: 100_000})
+func newBed(ctx context.Context, o Options) (*bed, error) { return newBedFor(ctx, o, trivial) }
+
+// newBedFor is newBed with another workflow.
+func newBedFor(ctx context.Context, o Options, workflow string) (*bed, error) {
+	r, err := rig.New(ctx, rig.Options{Name: "bench", Repo: "bench/app", Workflow: []byte(workflow), Environ: o.environ(), RateLimit: 100_000})
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +86,8 @@ func (b *bed) startAgents(ctx context.Context, o Options, dispatched func(jobID 
 func (b *bed) startStubs(ctx context.Context, o Options, dispatched func(string, time.Time)) error {
 	ctx, b.stop = context.WithCancel(ctx)
 	for i := range o.Agents {
-		s := &Stub{ID: fmt.Sprint("stub-", i), URL: b.Server.AgentURL(), Token: b.AgentToken(), Labels: []string{"linux"}, Slots: 1,
-			Delay: o.Delay, Dispatched: dispatched}
+		s := b.stub(i)
+		s.Delay, s.Dispatched = o.Delay, dispatched
 		if err := s.Connect(ctx); err != nil {
 			return err
 		}
@@ -92,6 +96,24 @@ func (b *bed) startStubs(ctx context.Context, o Options, dispatched func(string,
 	}
 	return nil
 }
+
+// stub is one that has not connected yet.
+func (b *bed) stub(i int) *Stub {
+	return &Stub{ID: fmt.Sprint("stub-", i), URL: b.Server.AgentURL(), Token: b.AgentToken(), Labels: []string{"linux"}, Slots: 1}
+}
+
+// wide is a workflow of 250 jobs for each of the names a to d as far as count says, each of one step.
+func wide(count int) string {
+	const head = "import { job, push, step, workflow } from '@kici-dev/sdk';\n\n" +
+		"const values = Array.from({ length: 250 }, (_, i) => String(i));\n" +
+		"const make = (name) => job(name, { runsOn: 'linux', matrix: values, steps: [step('go', async ({ log }) => { log.info('done'); })] });\n" +
+		"export default workflow('bench', { on: push({ branches: 'main' }), jobs: ["
+	names := []string{"make('a')", "make('b')", "make('c')", "make('d')"}
+	return head + strings.Join(names[:count], ", ") + "] });\n"
+}
+
+// wideJobs is how many jobs each part of a wide workflow has.
+const wideJobs = 250
 
 // runs lists all runs of the measure, newest first.
 func (b *bed) runs(ctx context.Context) ([]adminwire.Run, error) {

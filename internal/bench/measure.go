@@ -16,7 +16,7 @@ import (
 // Options say what is measured against what.
 type Options struct {
 	Postgres string // URL of an empty database; "" is SQLite
-	N        int    // repetitions, or webhooks of a burst
+	N        int    // how many of what the measure counts
 	Agents   int
 	Stub     bool
 	Delay    time.Duration // of stub agents

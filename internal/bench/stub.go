@@ -29,6 +29,11 @@ type Stub struct {
 	Delay  time.Duration // from the dispatch to its success
 	// Dispatched is told of every dispatch as it is read. It must not block. Nil is nobody.
 	Dispatched func(jobID string, at time.Time)
+	// Features are named in the registration, as are the jobs in InFlight.
+	Features []string
+	InFlight []wire.InFlightJob
+	// Handle takes what the server sends, instead of the stub's own way with dispatches.
+	Handle func(ctx context.Context, m wire.Message) error
 
 	conn *websocket.Conn
 	jobs sync.WaitGroup
@@ -44,7 +49,8 @@ func (s *Stub) Connect(ctx context.Context) error {
 	s.conn = conn
 	hello := []wire.Message{
 		wire.AuthRequest{Token: s.Token, ProtocolVersion: 1},
-		wire.AgentRegister{MessageID: uuid.NewString(), AgentID: s.ID, Labels: s.Labels, Platform: "linux", Arch: "x64", MaxConcurrency: s.Slots},
+		wire.AgentRegister{MessageID: uuid.NewString(), AgentID: s.ID, Labels: s.Labels, Platform: "linux", Arch: "x64", MaxConcurrency: s.Slots,
+			Features: s.Features, InFlightJobs: s.InFlight},
 	}
 	for _, m := range hello {
 		if err := s.send(ctx, m); err != nil {
@@ -101,6 +107,12 @@ func (s *Stub) answer(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
+		}
+		if s.Handle != nil {
+			if err := s.Handle(ctx, m); err != nil {
+				return err
+			}
+			continue
 		}
 		d, ok := m.(wire.JobDispatch)
 		if !ok {
