@@ -110,7 +110,17 @@ func (p *Pattern) Match(s string) bool {
 
 // Test tells whether s matches. The empty value never does, a value equal to the pattern always. Its error is ErrBudget,
 // or one of package regex.
-func (p *Pattern) Test(s string) (bool, error) {
+func (p *Pattern) Test(s string) (bool, error) { return p.TestWithin(s, &Budget{Steps: maxSteps}) }
+
+// Budget bounds what matches take together: the steps of the matcher, and the time of those patterns that are JavaScript.
+// Each match has its own bound besides. It serves one goroutine at a time.
+type Budget struct {
+	Steps    int
+	Searches *regex.Allowance
+}
+
+// TestWithin is Test on a budget.
+func (p *Pattern) TestWithin(s string, b *Budget) (bool, error) {
 	switch {
 	case s == "":
 		return false, nil
@@ -121,9 +131,9 @@ func (p *Pattern) Test(s string) (bool, error) {
 	case p.filter.exact:
 		return true, nil
 	case p.js != nil:
-		return p.js.Match(s)
+		return p.js.MatchAny([]string{s}, b.Searches)
 	}
-	return p.prog.match(s)
+	return p.prog.match(s, &b.Steps)
 }
 
 // Prefix is what every matching value begins with, the pattern's own text aside, which always matches. Sorted values can be

@@ -197,7 +197,7 @@ func TestProgramAndFilterFollowTheExpression(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := p.prog.match(value); err != nil || got != want {
+		if got, err := p.prog.match(value, new(maxSteps)); err != nil || got != want {
 			t.Fatalf("%q on %q: program %v (%v), JavaScript %v", pattern, value, got, err, want)
 		}
 		if want && !p.filter.admits(value) || p.filter.exact && p.filter.admits(value) != want {

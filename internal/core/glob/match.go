@@ -25,6 +25,7 @@ type machine[T unit] struct {
 	in    []T
 	stack []place
 	steps int
+	limit int
 }
 
 var (
@@ -32,11 +33,12 @@ var (
 	wideMachines = sync.Pool{New: func() any { return new(machine[uint16]) }}
 )
 
-func (p *program) match(s string) (bool, error) {
+// match takes its steps from left.
+func (p *program) match(s string, left *int) (bool, error) {
 	if isASCII(s) {
 		m := byteMachines.Get().(*machine[byte])
 		m.in = append(m.in[:0], s...)
-		ok, err := m.start(p)
+		ok, err := m.start(p, left)
 		byteMachines.Put(m)
 		return ok, err
 	}
@@ -45,15 +47,15 @@ func (p *program) match(s string) (bool, error) {
 	for _, r := range s {
 		m.in = utf16.AppendRune(m.in, r)
 	}
-	ok, err := m.start(p)
+	ok, err := m.start(p, left)
 	wideMachines.Put(m)
 	return ok, err
 }
 
-func (m *machine[T]) start(p *program) (bool, error) {
-	m.insts, m.stack, m.steps = p.insts, m.stack[:0], 0
+func (m *machine[T]) start(p *program, left *int) (bool, error) {
+	m.insts, m.stack, m.steps, m.limit = p.insts, m.stack[:0], 0, min(maxSteps, *left)
 	ok := m.run(0, 0)
-	if m.steps > maxSteps {
+	if *left -= m.steps; m.steps > m.limit {
 		return false, ErrBudget
 	}
 	return ok, nil
@@ -69,7 +71,7 @@ func (m memory) visit(i int) (again bool) {
 	return again
 }
 
-// run tells whether the program at pc matches from pos. It gives false with steps past maxSteps when it has given up.
+// run tells whether the program at pc matches from pos. It gives false with steps past the limit when it has given up.
 func (m *machine[T]) run(pc, pos int32) bool {
 	base := len(m.stack)
 	defer func() { m.stack = m.stack[:base] }()
@@ -81,7 +83,7 @@ func (m *machine[T]) run(pc, pos int32) bool {
 		m.stack = m.stack[:len(m.stack)-1]
 		for alive := true; alive; {
 			m.steps++
-			if m.steps > maxSteps {
+			if m.steps > m.limit {
 				return false
 			}
 			if seen == nil && m.steps-began > rememberAfter {
@@ -104,6 +106,7 @@ func (m *machine[T]) newMemory() memory {
 	if bits > maxMemory {
 		return memory{}
 	}
+	m.steps += bits / 512 // what clearing it takes, or look-aheads could ask for gigabytes within their steps
 	return make(memory, bits/64+1)
 }
 

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 
 	"kici/internal/kit/ecma"
 )
@@ -15,10 +13,26 @@ import (
 // undefined is JavaScript's value of what is not there.
 type undefined struct{}
 
-// expression is the condition of a filter, as JavaScript evaluates it on the node @ and the document $. It cannot fail: a
-// member of nothing is undefined.
+// expression is the condition of a filter, as JavaScript evaluates it. It cannot fail: a member of nothing is undefined.
 type expression interface {
-	value(node, root any) any
+	value(s *scope) any
+}
+
+// scope is what a condition is evaluated on. Each part of it takes one of what is left of the search's work, and texts by
+// their length: a list made text over and over would be more work than visiting it.
+type scope struct {
+	node, root any // @ and $
+	left       *int
+}
+
+// charge pays for a text of so many bytes.
+func (s *scope) charge(bytes int) { *s.left -= bytes / 64 }
+
+func (s *scope) of(x expression) any {
+	if *s.left--; *s.left < 0 {
+		return undefined{} // the search has ended with an error already
+	}
+	return x.value(s)
 }
 
 type (
@@ -35,18 +49,18 @@ type (
 	}
 )
 
-func (l literal) value(_, _ any) any { return l.v }
+func (l literal) value(*scope) any { return l.v }
 
-func (n nodeRef) value(node, root any) any {
+func (n nodeRef) value(s *scope) any {
 	if n.root {
-		return root
+		return s.root
 	}
-	return node
+	return s.node
 }
 
-func (m member) value(node, root any) any {
-	of := m.of.value(node, root)
-	name := toText(m.name.value(node, root))
+func (m member) value(s *scope) any {
+	of := s.of(m.of)
+	name := s.text(s.of(m.name))
 	switch of := of.(type) {
 	case map[string]any:
 		if v, ok := of[name]; ok {
@@ -61,51 +75,54 @@ func (m member) value(node, root any) any {
 		}
 	case string:
 		if name == "length" {
-			return float64(len(utf16.Encode([]rune(of))))
+			s.charge(len(of))
+			return float64(ecma.Length(of))
 		}
 	}
 	return undefined{}
 }
 
-func (u unary) value(node, root any) any {
-	v := u.of.value(node, root)
+func (u unary) value(s *scope) any {
+	v := s.of(u.of)
 	if u.op == '!' {
 		return !truthy(v)
 	}
-	return -toNumber(v)
+	return -s.number(v)
 }
 
-func (o operator) value(node, root any) any {
-	left := o.left.value(node, root)
+func (o operator) value(s *scope) any {
+	left := s.of(o.left)
 	switch {
 	case o.op == "&&" && !truthy(left), o.op == "||" && truthy(left):
 		return left
 	}
-	right := o.right.value(node, root)
+	right := s.of(o.right)
 	switch o.op {
 	case "===":
 		return Equal(left, right)
 	case "!==":
 		return !Equal(left, right)
 	case "==":
-		return looselyEqual(left, right)
+		return s.looselyEqual(left, right)
 	case "!=":
-		return !looselyEqual(left, right)
+		return !s.looselyEqual(left, right)
 	case "<", "<=", ">", ">=":
-		return ordered(o.op, left, right)
+		return s.ordered(o.op, left, right)
 	case "+":
 		if isTextual(left) || isTextual(right) {
-			return toText(left) + toText(right)
+			text := s.text(left) + s.text(right)
+			s.charge(len(text))
+			return text
 		}
-		return toNumber(left) + toNumber(right)
+		return s.number(left) + s.number(right)
 	case "-":
-		return toNumber(left) - toNumber(right)
+		return s.number(left) - s.number(right)
 	case "*":
-		return toNumber(left) * toNumber(right)
+		return s.number(left) * s.number(right)
 	case "/":
-		return toNumber(left) / toNumber(right)
+		return s.number(left) / s.number(right)
 	case "%":
-		return math.Mod(toNumber(left), toNumber(right))
+		return math.Mod(s.number(left), s.number(right))
 	}
 	return right // && and ||
 }
@@ -136,15 +153,15 @@ func Equal(a, b any) bool {
 	return false
 }
 
-func looselyEqual(a, b any) bool {
+func (s *scope) looselyEqual(a, b any) bool {
 	nothing := func(v any) bool { return v == nil || v == any(undefined{}) }
 	switch {
 	case isObject(a) && isObject(b):
 		return false
 	case isObject(a):
-		a = toText(a)
+		a = s.text(a)
 	case isObject(b):
-		b = toText(b)
+		b = s.text(b)
 	}
 	if nothing(a) || nothing(b) {
 		return nothing(a) && nothing(b)
@@ -154,15 +171,16 @@ func looselyEqual(a, b any) bool {
 			return a == b
 		}
 	}
-	return toNumber(a) == toNumber(b)
+	return s.number(a) == s.number(b)
 }
 
-func ordered(op string, a, b any) bool {
+func (s *scope) ordered(op string, a, b any) bool {
 	if isTextual(a) && isTextual(b) {
-		d := slices.Compare(utf16.Encode([]rune(toText(a))), utf16.Encode([]rune(toText(b))))
-		return compares(op, float64(d), 0)
+		x, y := s.text(a), s.text(b)
+		s.charge(min(len(x), len(y)))
+		return compares(op, float64(ecma.Compare(x, y)), 0)
 	}
-	return compares(op, toNumber(a), toNumber(b))
+	return compares(op, s.number(a), s.number(b))
 }
 
 func compares(op string, a, b float64) bool {
@@ -190,7 +208,7 @@ func isTextual(v any) bool {
 	return ok || isObject(v)
 }
 
-func toText(v any) string {
+func (s *scope) text(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "null"
@@ -203,18 +221,28 @@ func toText(v any) string {
 	case string:
 		return v
 	case []any:
-		parts := make([]string, len(v))
-		for i, e := range v {
-			if e != nil {
-				parts[i] = toText(e)
-			}
-		}
-		return strings.Join(parts, ",")
+		return s.join(v)
 	}
 	return "[object Object]"
 }
 
-func toNumber(v any) float64 {
+// join is the text of a list: its elements with commas between, null for nothing.
+func (s *scope) join(list []any) string {
+	if *s.left -= len(list); *s.left < 0 {
+		return ""
+	}
+	parts := make([]string, len(list))
+	for i, e := range list {
+		if e != nil {
+			parts[i] = s.text(e)
+		}
+	}
+	text := strings.Join(parts, ",")
+	s.charge(len(text))
+	return text
+}
+
+func (s *scope) number(v any) float64 {
 	switch v := v.(type) {
 	case nil:
 		return 0
@@ -228,7 +256,7 @@ func toNumber(v any) float64 {
 	case undefined:
 		return math.NaN()
 	}
-	n, ok := ecma.ParseNumber(toText(v))
+	n, ok := ecma.ParseNumber(s.text(v))
 	if !ok {
 		return math.NaN()
 	}

@@ -12,12 +12,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Bounds of JSON paths. The document is a stranger's and may nest deeply, where a path with several .. visits a power of
-// its size; past maxVisits the path is an error.
-const (
-	maxPath   = 4096
-	maxVisits = 1_000_000
-)
+// maxPath bounds a path, in bytes.
+const maxPath = 4096
 
 // ErrBudget says that a path was given up, whatever it may have found.
 var ErrBudget = errors.New("path visits too much of the document")
@@ -33,7 +29,7 @@ type segment struct {
 
 // selector gives the selected children of a node one by one, until visit tells it to stop.
 type selector interface {
-	each(node, root any, visit func(any) (stop bool)) (stop bool)
+	each(s *scope, visit func(any) (stop bool)) (stop bool)
 }
 
 type (
@@ -60,39 +56,47 @@ func Parse(text string) (Path, error) {
 	return p, nil
 }
 
+// MaxVisits is how many values one search may look at: the document is a stranger's and may nest deeply, where a path with
+// several .. visits a power of its size. Filters count by what they evaluate.
+const MaxVisits = 1_000_000
+
 // Search visits what the path selects in a document as encoding/json decodes it, until visit says stop, and tells whether it
-// did. The error is ErrBudget.
-func (p Path) Search(document any, visit func(any) (stop bool)) (stopped bool, err error) {
-	left := maxVisits
-	var walk func(node any, rest Path) bool
-	walk = func(node any, rest Path) bool {
-		if left--; left < 0 {
-			return true
-		}
-		if len(rest) == 0 {
-			return visit(node)
-		}
-		onward := func(child any) bool { return walk(child, rest[1:]) }
-		if !rest[0].deep {
-			return rest[0].each(node, document, onward)
-		}
-		return descend(node, func(inner any) bool {
-			if left--; left < 0 {
-				return true
-			}
-			return rest[0].each(inner, document, onward)
-		})
-	}
-	stopped = walk(document, p)
-	if left < 0 {
+// did. Its work is taken from left, what several searches may do together. The error is ErrBudget.
+func (p Path) Search(document any, left *int, visit func(any) (stop bool)) (stopped bool, err error) {
+	given := min(*left, MaxVisits)
+	own := given
+	s := scope{node: document, root: document, left: &own}
+	stopped = p.walk(&s, visit)
+	if *left -= given - own; own < 0 {
 		return false, ErrBudget
 	}
 	return stopped, nil
 }
 
-func (s segment) each(node, root any, visit func(any) bool) bool {
-	for _, sel := range s.selectors {
-		if sel.each(node, root, visit) {
+// at is the scope of another node. It counts as a visit; once the work is done, every search stops.
+func (s *scope) at(node any, then func(*scope) (stop bool)) (stop bool) {
+	if *s.left--; *s.left < 0 {
+		return true
+	}
+	return then(&scope{node: node, root: s.root, left: s.left})
+}
+
+func (p Path) walk(s *scope, visit func(any) bool) (stop bool) {
+	if len(p) == 0 {
+		return visit(s.node)
+	}
+	onward := func(child any) bool {
+		return s.at(child, func(s *scope) bool { return p[1:].walk(s, visit) })
+	}
+	if !p[0].deep {
+		return p[0].each(s, onward)
+	}
+	return s.descend(func(s *scope) bool { return p[0].each(s, onward) })
+}
+
+func (g segment) each(s *scope, visit func(any) bool) bool {
+	for _, sel := range g.selectors {
+		if sel.each(s, visit) {
 			return true
 		}
 	}
@@ -100,31 +104,33 @@ func (s segment) each(node, root any, visit func(any) bool) bool {
 }
 
 // descend visits the node and everything in it.
-func descend(node any, visit func(any) bool) bool {
-	if visit(node) {
+func (s *scope) descend(visit func(*scope) bool) bool {
+	if visit(s) {
 		return true
 	}
-	return wildcardSelector{}.each(node, nil, func(child any) bool { return descend(child, visit) })
+	return wildcardSelector{}.each(s, func(child any) bool {
+		return s.at(child, func(s *scope) bool { return s.descend(visit) })
+	})
 }
 
 // each of a name takes an object's member, or a list's element when the name is its index.
-func (s nameSelector) each(node, _ any, visit func(any) bool) bool {
-	switch node := node.(type) {
+func (n nameSelector) each(s *scope, visit func(any) bool) bool {
+	switch node := s.node.(type) {
 	case map[string]any:
-		if v, ok := node[string(s)]; ok {
+		if v, ok := node[string(n)]; ok {
 			return visit(v)
 		}
 	case []any:
-		i, err := strconv.Atoi(string(s))
-		if err == nil && i >= 0 && i < len(node) && strconv.Itoa(i) == string(s) {
+		i, err := strconv.Atoi(string(n))
+		if err == nil && i >= 0 && i < len(node) && strconv.Itoa(i) == string(n) {
 			return visit(node[i])
 		}
 	}
 	return false
 }
 
-func (wildcardSelector) each(node, _ any, visit func(any) bool) bool {
-	switch node := node.(type) {
+func (wildcardSelector) each(s *scope, visit func(any) bool) bool {
+	switch node := s.node.(type) {
 	case map[string]any:
 		for _, v := range node {
 			if visit(v) {
@@ -141,8 +147,8 @@ func (wildcardSelector) each(node, _ any, visit func(any) bool) bool {
 	return false
 }
 
-func (s sliceSelector) each(node, _ any, visit func(any) bool) bool {
-	list, ok := node.([]any)
+func (c sliceSelector) each(s *scope, visit func(any) bool) bool {
+	list, ok := s.node.([]any)
 	if !ok {
 		return false
 	}
@@ -156,10 +162,10 @@ func (s sliceSelector) each(node, _ any, visit func(any) bool) bool {
 		return min(*at, len(list))
 	}
 	step := 1
-	if s.step != nil {
-		step = max(1, *s.step)
+	if c.step != nil {
+		step = max(1, *c.step)
 	}
-	for i := bound(s.from, 0); i < bound(s.to, len(list)); i += step {
+	for i := bound(c.from, 0); i < bound(c.to, len(list)); i += step {
 		if visit(list[i]) {
 			return true
 		}
@@ -167,9 +173,9 @@ func (s sliceSelector) each(node, _ any, visit func(any) bool) bool {
 	return false
 }
 
-func (s filterSelector) each(node, root any, visit func(any) bool) bool {
-	return wildcardSelector{}.each(node, root, func(child any) bool {
-		return truthy(s.condition.value(child, root)) && visit(child)
+func (f filterSelector) each(s *scope, visit func(any) bool) bool {
+	return wildcardSelector{}.each(s, func(child any) bool {
+		return s.at(child, func(s *scope) bool { return truthy(s.of(f.condition)) && visit(child) })
 	})
 }
 

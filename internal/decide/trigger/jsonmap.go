@@ -4,58 +4,76 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
+	"sync"
 
 	"kici/internal/core/jsonpath"
 	"kici/internal/core/lockfile"
 	"kici/internal/kit/jsontree"
-	"kici/internal/kit/regex"
 )
 
-// slashed is the form of an expected text that is searched for instead of compared. An unknown flag makes it plain text.
-var slashed = regexp.MustCompile(`^/([^\n\r\x{2028}\x{2029}]+)/([gimsuy]*)$`)
-
-// entryHolds tells whether some value at the entry's path equals the expected one, or one of those expected.
-func entryHolds(entry lockfile.Member, document any) (bool, error) {
+// entryHolds tells whether some value at the entry's path equals the expected one, or one of those expected. Texts that are
+// to be searched are set aside, so that however many there are, each expression runs but once.
+func (t *trace) entryHolds(entry lockfile.Member, document any) (bool, error) {
 	p, err := jsonpath.Parse(entry.Key)
 	if err != nil {
 		return false, err
 	}
+	plain, expressions, err := expectations(entry.Value)
+	if err != nil {
+		return false, err
+	}
+	texts := map[string]bool{}
+	holds, err := p.Search(document, &t.matcher.visits, func(actual any) bool {
+		if text, ok := actual.(string); ok && len(expressions) > 0 {
+			texts[text] = true
+		}
+		return slices.ContainsFunc(plain, func(want any) bool { return jsonpath.Equal(want, actual) })
+	})
+	if holds || err != nil || len(texts) == 0 {
+		return holds && err == nil, err
+	}
+	subjects := make([]string, 0, len(texts))
+	for text := range texts {
+		subjects = append(subjects, text)
+	}
+	for _, x := range expressions {
+		if found, err := t.search(x.source, x.flags, subjects); found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+// expression is an expected text that is searched for instead of compared.
+type expression struct{ source, flags string }
+
+// expectations parts what a value may be: scalars to equal, and expressions, written /source/flags. Objects and lists within
+// the list equal nothing.
+func expectations(value json.RawMessage) (plain []any, expressions []expression, err error) {
 	var expected any
-	if err := json.Unmarshal(entry.Value, &expected); err != nil {
-		return false, fmt.Errorf("read expected value: %w", err)
+	if err := json.Unmarshal(value, &expected); err != nil {
+		return nil, nil, fmt.Errorf("read expected value: %w", err)
 	}
 	wanted, isList := expected.([]any)
 	if !isList {
 		wanted = []any{expected}
 	}
-	var failed error
-	holds, err := p.Search(document, func(actual any) bool {
-		for _, want := range wanted {
-			equal, err := equals(want, actual)
-			if equal || err != nil {
-				failed = err
-				return true
-			}
+	for _, want := range wanted {
+		text, _ := want.(string)
+		if parts := slashed().FindStringSubmatch(text); parts != nil {
+			expressions = append(expressions, expression{parts[1], parts[2]})
+		} else {
+			plain = append(plain, want)
 		}
-		return false
-	})
-	if err == nil {
-		err = failed
 	}
-	return holds && err == nil, err
+	return plain, expressions, nil
 }
 
-// equals compares scalars by type and value. Objects and lists never equal anything.
-func equals(want, actual any) (bool, error) {
-	text, isText := want.(string)
-	subject, found := actual.(string)
-	if isText && found {
-		if parts := slashed.FindStringSubmatch(text); parts != nil {
-			return regex.Search(parts[1], parts[2], subject)
-		}
-	}
-	return jsonpath.Equal(want, actual), nil
-}
+// slashed is the form of an expression. An unknown flag makes it plain text.
+var slashed = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^/([^\n\r\x{2028}\x{2029}]+)/([gimsuy]*)$`)
+})
 
 // compactMap is the map as JSON.stringify writes it.
 func compactMap(m lockfile.Ordered) string {

@@ -2,9 +2,13 @@ package trigger
 
 import (
 	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
 	"testing"
 
 	"kici/internal/core/lockfile"
+	"kici/internal/kit/regex"
 )
 
 func TestEntryHolds(t *testing.T) {
@@ -58,10 +62,25 @@ func TestEntryHolds(t *testing.T) {
 	var decoded any
 	decode(t, []byte(document), &decoded)
 	for _, tt := range tests {
-		got, err := entryHolds(lockfile.Member{Key: tt.path, Value: json.RawMessage(tt.expected)}, decoded)
+		got, err := freshTrace().entryHolds(lockfile.Member{Key: tt.path, Value: json.RawMessage(tt.expected)}, decoded)
 		if err != nil || got != tt.want {
 			t.Errorf("%s = %s: %v, %v; want %v", tt.path, tt.expected, got, err, tt.want)
 		}
+	}
+}
+
+// A sender can repeat a text that an expression is slow on, though not too slow, as often as a payload holds it.
+func TestExpressionRunsOnceForAllTexts(t *testing.T) {
+	texts := []any{}
+	for i := range 5000 {
+		texts = append(texts, strings.Repeat("a", 13)+"!"+strconv.Itoa(i))
+	}
+	entry := lockfile.Member{Key: "$.*", Value: []byte(`"/^(?!x)(a+)+$/"`)}
+	if holds, err := freshTrace().entryHolds(entry, texts); !errors.Is(err, regex.ErrTimeout) || holds {
+		t.Errorf("%v, %v", holds, err)
+	}
+	if holds, err := freshTrace().entryHolds(entry, append(texts[:3:3], "aa")); err != nil || !holds {
+		t.Errorf("a few: %v, %v", holds, err)
 	}
 }
 
@@ -81,7 +100,7 @@ func FuzzJSONMap(f *testing.F) {
 		if json.Unmarshal([]byte(document), &decoded) != nil {
 			return
 		}
-		holds, err := entryHolds(lockfile.Member{Key: path, Value: json.RawMessage(expected)}, decoded)
+		holds, err := freshTrace().entryHolds(lockfile.Member{Key: path, Value: json.RawMessage(expected)}, decoded)
 		if holds && err != nil {
 			t.Error("an error and a match at once")
 		}

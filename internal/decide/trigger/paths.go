@@ -187,7 +187,7 @@ func (t *trace) covers(v *verdicts, file int) bool {
 	if v.known != nil && v.known[file] != 0 {
 		return v.known[file] == 2
 	}
-	matches, err := v.pattern.Test(t.matcher.files.names[file])
+	matches, err := v.pattern.TestWithin(t.matcher.files.names[file], &t.matcher.globs)
 	if err != nil {
 		t.pattern, t.err = v.pattern.String(), err
 		return false

@@ -125,14 +125,31 @@ func (t *trace) name(p lockfile.BranchPattern, s string) bool {
 	if t.err != nil {
 		return false
 	}
-	t.pattern = p.Pattern
 	var ok bool
+	t.pattern = p.Pattern
 	if p.Type == "glob" {
-		ok, t.err = glob.Match(p.Pattern, s)
+		ok, t.err = t.glob(p.Pattern, s)
 	} else {
-		ok, t.err = regex.Search(p.Pattern, p.Flags, s)
+		ok, t.err = t.search(p.Pattern, p.Flags, []string{s})
 	}
 	return ok && t.err == nil
+}
+
+func (t *trace) glob(pattern, s string) (bool, error) {
+	p, err := glob.Compile(pattern)
+	if err != nil {
+		return false, err
+	}
+	return p.TestWithin(s, &t.matcher.globs)
+}
+
+// search tells whether the expression finds something in one of the texts.
+func (t *trace) search(source, flags string, texts []string) (bool, error) {
+	r, err := regex.Compile(source, flags)
+	if err != nil {
+		return false, err
+	}
+	return r.MatchAny(texts, t.matcher.globs.Searches)
 }
 
 // repos checks the repository that the event happened in. Patterns that begin with ! exclude, whatever their order; with
@@ -184,7 +201,7 @@ func (t *trace) jsonMap(check string, m lockfile.Ordered, not bool, document any
 	}
 	passed := true
 	for _, entry := range m {
-		holds, err := entryHolds(entry, document)
+		holds, err := t.entryHolds(entry, document)
 		if err != nil {
 			t.pattern, t.err = entry.Key, err
 			return false

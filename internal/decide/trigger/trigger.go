@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"kici/internal/core/ci"
+	"kici/internal/core/glob"
 	"kici/internal/core/lockfile"
+	"kici/internal/kit/regex"
 )
 
 // Options carries what the payload must not be trusted for.
@@ -73,11 +76,28 @@ type Matcher struct {
 	decoded bool
 
 	files *files
+
+	// What is left of the work that the event may make. Patterns are the repository's and names and payloads a stranger's;
+	// once it is done, workflows that ask for more fail with an error.
+	globs  glob.Budget
+	visits int // of JSON paths
 }
+
+// What all workflows together may take for one event: some seconds at the very most, and far more than a large repository
+// with thousands of changed files needs.
+const (
+	maxGlobSteps  = 1 << 30
+	maxPathVisits = 10_000_000
+	maxSearchTime = 5 * time.Second
+)
 
 // NewMatcher prepares the event.
 func NewMatcher(ev ci.Event, opts Options) *Matcher {
-	return &Matcher{event: ev, opts: opts, files: newFiles(ev.ChangedFiles)}
+	return &Matcher{
+		event: ev, opts: opts, files: newFiles(ev.ChangedFiles),
+		globs:  glob.Budget{Steps: maxGlobSteps, Searches: regex.NewAllowance(maxSearchTime)},
+		visits: maxPathVisits,
+	}
 }
 
 // Match takes the workflow's triggers in order; the first that matches decides. Its error is a *PatternError, an

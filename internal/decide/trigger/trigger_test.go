@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"kici/internal/core/ci"
+	"kici/internal/core/glob"
+	"kici/internal/core/jsonpath"
 	"kici/internal/core/lockfile"
 	"kici/internal/kit/regex"
 	"kici/internal/vectors"
@@ -19,6 +21,8 @@ import (
 func workflow(triggers ...lockfile.Trigger) lockfile.Workflow {
 	return lockfile.Workflow{Name: "ci", Triggers: triggers}
 }
+
+func freshTrace() *trace { return &trace{matcher: NewMatcher(ci.Event{}, Options{})} }
 
 func matches(t *testing.T, w lockfile.Trigger, ev ci.Event, opts Options) bool {
 	t.Helper()
@@ -75,6 +79,40 @@ func TestPatternThatRunsAwayFailsTheWorkflow(t *testing.T) {
 	var pattern *PatternError
 	if !errors.As(err, &pattern) || !errors.Is(err, regex.ErrTimeout) || pattern.Pattern != p.Pattern {
 		t.Errorf("%v", err)
+	}
+}
+
+// Once an event's work is done, workflows that need more of it fail, and no others.
+func TestSpentBudgetFailsOnlyWhoNeedsIt(t *testing.T) {
+	name := func(kind, pattern string) lockfile.Trigger {
+		return lockfile.Trigger{Type: "push", Branches: []lockfile.BranchPattern{{Type: kind, Pattern: pattern}}}
+	}
+	tests := []struct {
+		name    string
+		trigger lockfile.Trigger
+		want    error
+	}{
+		{"glob", name("glob", "*/*[xy]"), glob.ErrBudget},
+		{"path filter", lockfile.Trigger{Type: "push", Paths: []string{"*/*[xy]"}}, glob.ErrBudget},
+		{"glob that is JavaScript", name("glob", `(a|f)\1*`), regex.ErrTimeout},
+		{"expression", name("regex", "^(?=f)f"), regex.ErrTimeout},
+		{"plain name", name("glob", "feat/x"), nil},
+		{"expression in linear time", name("regex", "^feat"), nil},
+	}
+	m := NewMatcher(ci.Event{Type: "push", TargetBranch: "feat/x", ChangedFiles: []string{"feat/x"}}, Options{})
+	m.globs = glob.Budget{Searches: regex.NewAllowance(0)}
+	for _, tt := range tests {
+		d, err := m.Match(workflow(tt.trigger))
+		var pattern *PatternError
+		if !errors.Is(err, tt.want) || tt.want != nil && !errors.As(err, &pattern) || tt.want == nil && !d.Matched {
+			t.Errorf("%s: %v, %v; want %v", tt.name, d.Matched, err, tt.want)
+		}
+	}
+	m = NewMatcher(ci.Event{Type: "kici_event", Payload: []byte(`{"eventName":"e","payload":{"a":1}}`)}, Options{})
+	m.visits = 0
+	w := lockfile.Trigger{Type: "kici_event", EventName: "e", Match: lockfile.Ordered{{Key: "$..a", Value: []byte(`1`)}}}
+	if _, err := m.Match(workflow(w)); !errors.Is(err, jsonpath.ErrBudget) {
+		t.Errorf("JSON path: %v", err)
 	}
 }
 
@@ -136,7 +174,7 @@ func TestMatcherRemembersNothingThatShows(t *testing.T) {
 // slowPaths is the rule as it is written down.
 func slowPaths(t *rapid.T, patterns, files []string) bool {
 	in, out := splitPaths(patterns)
-	tr := &trace{matcher: NewMatcher(ci.Event{}, Options{})}
+	tr := freshTrace()
 	hit := func(patterns []string, file string) bool {
 		for _, p := range patterns {
 			if tr.name(lockfile.BranchPattern{Type: "glob", Pattern: p}, file) {

@@ -89,7 +89,7 @@ func globVector[T any](t *testing.T, kind string, run func(tr *trace, in T) bool
 			var want bool
 			decode(t, c.Input, &in)
 			decode(t, c.Expected, &want)
-			tr := &trace{matcher: NewMatcher(ci.Event{}, Options{})}
+			tr := freshTrace()
 			if got := run(tr, in); got != want || tr.err != nil {
 				t.Errorf("%v, %v; want %v", got, tr.err, want)
 			}

@@ -108,14 +108,32 @@ func Search(source, flags, s string) (bool, error) {
 
 // Match tells whether the expression finds something in s. As with RegExp.prototype.test on a fresh object, the flag y
 // anchors the search at the start and g changes nothing. A search that runs out of time is ErrTimeout, never a match.
-func (r *Regexp) Match(s string) (bool, error) {
-	if len(s) > MaxInput {
+func (r *Regexp) Match(s string) (bool, error) { return r.MatchAny([]string{s}, nil) }
+
+// MatchAny tells whether the expression finds something in any of the texts. They are searched together within the time of
+// one search, and their length together is bounded by MaxInput unless the expression runs in linear time. The time is taken
+// from the allowance, where there is one.
+func (r *Regexp) MatchAny(texts []string, a *Allowance) (bool, error) {
+	var odd []string // what the linear form does not serve
+	size := 0
+	for _, s := range texts {
+		switch {
+		case len(s) > MaxInput:
+			return false, ErrInput
+		case r.linear == nil || !r.needs.holdsFor(s):
+			odd = append(odd, s)
+			size += len(s)
+		case r.linear.MatchString(s):
+			return true, nil
+		}
+	}
+	switch {
+	case len(odd) == 0:
+		return false, nil
+	case size > MaxInput:
 		return false, ErrInput
 	}
-	if r.linear != nil && r.needs.holdsFor(s) {
-		return r.linear.MatchString(s), nil
-	}
-	return sandboxMatch(r.source, r.flags, s)
+	return sandboxMatch(r.source, r.flags, odd, a)
 }
 
 // String is the expression as JavaScript writes it.

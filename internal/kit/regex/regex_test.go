@@ -125,6 +125,50 @@ func TestMatchRefusesTextPastItsBound(t *testing.T) {
 	}
 }
 
+func TestManyTextsAreSearchedTogether(t *testing.T) {
+	r, err := Compile(`^(?!x)b$`, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, texts := range map[bool][]string{true: {"a", "xb", "b"}, false: {"a", "xb"}} {
+		if got, err := r.MatchAny(texts, nil); err != nil || got != want {
+			t.Errorf("%q: %v, %v; want %v", texts, got, err, want)
+		}
+	}
+	long := strings.Repeat("a", MaxInput/2+1)
+	if _, err := r.MatchAny([]string{long, long}, nil); !errors.Is(err, ErrInput) {
+		t.Errorf("past the bound together: %v", err)
+	}
+	linear, err := Compile(`b$`, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := linear.MatchAny([]string{long, long, "b"}, nil); err != nil || !got {
+		t.Errorf("in linear time: %v, %v", got, err)
+	}
+}
+
+func TestSpentAllowanceEndsSearchesInTheSandboxOnly(t *testing.T) {
+	a := NewAllowance(1)
+	odd, err := Compile(`^(?=a)a$`, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := odd.MatchAny([]string{"a"}, a); err != nil || !found {
+		t.Fatalf("the first search: %v, %v", found, err)
+	}
+	if found, err := odd.MatchAny([]string{"a"}, a); !errors.Is(err, ErrTimeout) || found {
+		t.Errorf("once it is spent: %v, %v", found, err)
+	}
+	linear, err := Compile(`^a$`, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := linear.MatchAny([]string{"a"}, a); err != nil || !found {
+		t.Errorf("in linear time: %v, %v", found, err)
+	}
+}
+
 // The RE2 form and the sandbox must never disagree where the RE2 form is used.
 func TestTranslationMeansTheSame(t *testing.T) {
 	atom := rapid.SampledFrom([]string{
@@ -146,7 +190,7 @@ func TestTranslationMeansTheSame(t *testing.T) {
 			return
 		}
 		used++
-		want, err := sandboxMatch(r.source, r.flags, s)
+		want, err := sandboxMatch(r.source, r.flags, []string{s}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +265,7 @@ func FuzzCompile(f *testing.F) {
 		if r.linear == nil || !r.needs.holdsFor(text) || len(text) > 1000 {
 			return
 		}
-		want, err := sandboxMatch(source, flags, text)
+		want, err := sandboxMatch(source, flags, []string{text}, nil)
 		if errors.Is(err, ErrTimeout) {
 			return
 		}

@@ -34,7 +34,7 @@ globalThis.check = (source, flags) => {
 	try { new RegExp(source, flags); return "" }
 	catch (e) { if (e instanceof SyntaxError) return e.message || "syntax error"; throw e }
 };
-globalThis.test = (source, flags, text) => new RegExp(source, flags).test(text);
+globalThis.test = (source, flags, texts) => texts.some((text) => new RegExp(source, flags).test(text));
 `
 
 // sandboxCompile asks the JavaScript engine whether the pattern parses.
@@ -49,15 +49,37 @@ func sandboxCompile(source, flags string) error {
 	return nil
 }
 
-func sandboxMatch(source, flags, text string) (bool, error) {
+func sandboxMatch(source, flags string, texts []string, a *Allowance) (bool, error) {
+	if a.spent() {
+		return false, fmt.Errorf("search with /%s/%s: %w: all searches together", source, flags, ErrTimeout)
+	}
 	var found bool
-	if err := call(&found, "test", source, flags, text); err != nil {
+	began := time.Now()
+	err := call(&found, "test", source, flags, texts)
+	a.take(time.Since(began))
+	if err != nil {
 		return false, fmt.Errorf("search with /%s/%s: %w", source, flags, err)
 	}
 	return found, nil
 }
 
-func call(result any, function string, args ...string) error {
+// Allowance is the time that searches in the sandbox may take together, so that many which each keep within their limit do
+// not hold up what they are made for. Searches in linear time are free. It serves one goroutine at a time; nil is without
+// end.
+type Allowance struct{ left time.Duration }
+
+// NewAllowance gives so much time. A search that has begun may overdraw it by its own limit.
+func NewAllowance(d time.Duration) *Allowance { return &Allowance{left: d} }
+
+func (a *Allowance) spent() bool { return a != nil && a.left <= 0 }
+
+func (a *Allowance) take(d time.Duration) {
+	if a != nil {
+		a.left -= d
+	}
+}
+
+func call(result any, function string, args ...any) error {
 	vm := <-vms
 	raw, err := callOn(&vm, function, args)
 	if err != nil && vm != nil {
@@ -72,7 +94,7 @@ func call(result any, function string, args ...string) error {
 	return json.Unmarshal(raw, result)
 }
 
-func callOn(vm **script.VM, function string, args []string) (json.RawMessage, error) {
+func callOn(vm **script.VM, function string, args []any) (json.RawMessage, error) {
 	if *vm == nil {
 		fresh, err := start()
 		if err != nil {
