@@ -29,7 +29,6 @@ const (
 type Delivery struct {
 	Kind    string // one of the kinds above
 	Event   string // raw name of the event, from a header
-	Action  string // "" when there is none
 	Payload json.RawMessage
 	Dialect Dialect // of Git
 }

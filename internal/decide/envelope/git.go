@@ -56,7 +56,7 @@ func (p payload) at(path string) string {
 func normalizeGit(d Delivery, p payload) Normalized {
 	n := Normalized{Repo: p.at(d.Dialect.Repo), Ref: "HEAD", ChangedFiles: []string{}, ChangedFilesStatus: ci.FilesUnavailable}
 	ev := &ci.Event{
-		Action: d.Action, Provider: "generic",
+		Action: p.text("action"), Provider: "generic",
 		SenderUsername: p.first([]string{"sender", "login"}, []string{"user_username"}),
 		SenderUserID:   p.id("sender", "id"),
 	}

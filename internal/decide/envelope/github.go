@@ -38,7 +38,7 @@ func gitHubEvent(d Delivery, p payload) *ci.Event {
 		return nil
 	}
 	ev := &ci.Event{
-		Type: kind, Action: d.Action, Provider: "github",
+		Type: kind, Action: p.text("action"), Provider: "github",
 		SenderUsername: p.text("sender", "login"), SenderUserID: p.id("sender", "id"),
 	}
 	fallback := p.text("repository", "default_branch")
@@ -55,8 +55,6 @@ func gitHubEvent(d Delivery, p payload) *ci.Event {
 		return pullRequestEvent(ev, p, fallback)
 	case "review", "review_comment":
 		return pullRequestEvent(ev, p, fallback)
-	case "dispatch":
-		ev.Action = p.text("action")
 	}
 	where := map[string][]string{
 		"release": {"release", "target_commitish"}, "create": {"ref"}, "delete": {"ref"},

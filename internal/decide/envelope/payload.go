@@ -3,7 +3,9 @@ package envelope
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 
@@ -22,6 +24,9 @@ func decodePayload(raw json.RawMessage) (payload, error) {
 	var p payload
 	if err := d.Decode(&p.root); err != nil {
 		return payload{}, fmt.Errorf("read payload: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return payload{}, errors.New("read payload: more follows the JSON value")
 	}
 	return p, nil
 }

@@ -35,11 +35,11 @@ func same(t *testing.T, want json.RawMessage, got any) {
 func vectorDelivery(t testing.TB, c vectors.Case) Delivery {
 	t.Helper()
 	var in struct {
-		Provider, Preset, Event, Action string
-		Payload                         json.RawMessage
+		Provider, Preset, Event string
+		Payload                 json.RawMessage
 	}
 	decode(t, c.Input, &in)
-	d := Delivery{Kind: in.Provider, Event: in.Event, Action: in.Action, Payload: in.Payload}
+	d := Delivery{Kind: in.Provider, Event: in.Event, Payload: in.Payload}
 	if in.Preset != "" {
 		var ok bool
 		if d.Dialect, ok = Preset(in.Preset); !ok {

@@ -1,11 +1,14 @@
 package trigger
 
 import (
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Explain tells the trace of a decision in sentences, one per check, the summary last. A trigger's failed check is its
-// last one, so the sentence that says what kept it from matching stands where the next trigger begins.
+// last one, so the sentence that says what kept it from matching stands where the next trigger begins. What strangers
+// wrote is shown without the signs that could move a terminal.
 func Explain(d Decision) []string {
 	lines := make([]string, 0, len(d.Checks)+1)
 	for _, c := range d.Checks {
@@ -15,34 +18,45 @@ func Explain(d Decision) []string {
 }
 
 func (c Check) explain() string {
-	var s string
 	switch {
 	case c.Value == nil:
-		s = "the event has no " + c.Check + ", expected " + c.expected()
-	case c.Check == "paths" || c.Check == "repo":
-		s = c.filter()
+		return "the event has no " + c.subject() + ", expected " + c.expected()
+	case *c.Value == missing && c.Check == "repo":
+		return "the event names no repository, and the trigger asks for one"
+	case *c.Value == missing:
+		return "the event names no " + c.subject() + ", expected " + c.expected()
+	case *c.Value == "" && !c.Passed:
+		return c.subject() + " of the event is empty, expected " + c.expected()
+	case c.Check == "paths":
+		return c.paths()
+	case c.Check == "repo":
+		return "repository " + quote(*c.Value) + c.verb(" is ", " is not ") + c.area()
 	case strings.HasPrefix(c.Check, "jsonpath"):
-		s = c.payload()
-	default:
-		s = c.Check + " " + quote(*c.Value) + " " + c.verdict()
+		return c.payload()
 	}
-	if c.Reason != "" {
-		s += " (" + c.Reason + ")"
+	return c.subject() + " " + quote(*c.Value) + " " + c.verdict()
+}
+
+// subject is what was compared, in an author's words.
+func (c Check) subject() string {
+	if strings.HasPrefix(c.Check, "bodyMatch") {
+		return "comment"
 	}
-	return s
+	return c.Check
+}
+
+func (c Check) verb(passed, failed string) string {
+	if c.Passed {
+		return passed
+	}
+	return failed
 }
 
 func (c Check) verdict() string {
-	many := len(c.members()) > 1
-	switch {
-	case c.Passed && many:
-		return "matches one of " + c.expected()
-	case c.Passed:
-		return "matches " + c.expected()
-	case many:
-		return "matches none of " + c.expected()
+	if len(c.members()) > 1 {
+		return c.verb("matches one of ", "matches none of ") + c.expected()
 	}
-	return "does not match " + c.expected()
+	return c.verb("matches ", "does not match ") + c.expected()
 }
 
 // members are the patterns one by one. A stored decision has only the joined text, where an expression with | in it looks
@@ -66,38 +80,57 @@ func (c Check) expected() string {
 	return strings.Join(quoted, ", ")
 }
 
-// filter words the two checks that include and exclude.
-func (c Check) filter() string {
-	what := "repository " + quote(*c.Value)
-	if c.Check == "paths" && c.Reason == filesUnknown {
-		return "no list of changed files to hold against " + c.Pattern + ", so it passes"
-	}
-	if c.Check == "paths" {
-		what = "of the changed files " + *c.Value + " "
-		if c.Passed {
-			return what + "some match " + c.Pattern
-		}
-		return what + "none matches " + c.Pattern
-	}
+func (c Check) paths() string {
+	files := visible(*c.Value)
 	switch {
-	case c.Pattern == "required":
-		return "the event names no repository, and the trigger asks for one"
-	case c.Passed:
-		return what + " matches " + c.Pattern
+	case c.Reason == filesUnknown:
+		return "which files changed is not known, so a filter for files " + c.area() + " passes"
+	case files == "[]":
+		return "no file changed, and the filter asks for one " + c.area()
 	}
-	return what + " does not match " + c.Pattern
+	return c.verb("some", "none") + " of the changed files " + files + c.verb(" are ", " is ") + c.area()
+}
+
+// area words the two lists of a check that includes and excludes, as the trace joins them.
+func (c Check) area() string {
+	rest := strings.TrimPrefix(strings.ReplaceAll(c.Pattern, ": [", ":["), "include:[")
+	in, out, _ := strings.Cut(strings.TrimSuffix(rest, "]"), "] exclude:[")
+	switch {
+	case out == "":
+		return "within [" + visible(in) + "]"
+	case in == "":
+		return "outside of [" + visible(out) + "]"
+	}
+	return "within [" + visible(in) + "] and outside of [" + visible(out) + "]"
 }
 
 func (c Check) payload() string {
+	pattern := visible(c.Pattern)
 	switch {
-	case c.Check == "jsonpath match" && c.Passed:
-		return "the payload holds " + c.Pattern
 	case c.Check == "jsonpath match":
-		return "the payload does not hold " + c.Pattern
+		return "the payload " + c.verb("holds ", "does not hold ") + pattern
 	case c.Passed:
-		return "the payload holds nothing of " + c.Pattern
+		return "the payload holds nothing of " + pattern
 	}
-	return "the payload holds something of " + c.Pattern + ", which the trigger rules out"
+	return "the payload holds something of " + pattern + ", which the trigger rules out"
 }
 
-func quote(s string) string { return "`" + s + "`" }
+func quote(s string) string { return "`" + visible(s) + "`" }
+
+// visible writes signs that do not print as escapes, as \n and \x1b.
+func visible(s string) string {
+	if !strings.ContainsFunc(s, hidden) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if hidden(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool { return !unicode.IsPrint(r) }

@@ -142,7 +142,7 @@ func (t *trace) sourceBranch(patterns []lockfile.BranchPattern) bool {
 	for i, p := range patterns {
 		texts[i] = p.Pattern
 	}
-	t.record("source branch", texts, said("(missing)"), false)
+	t.record("source branch", texts, said(missing), false)
 	t.checks[len(t.checks)-1].Reason = "Event has no sourceBranch but trigger requires source branch filtering"
 	return false
 }

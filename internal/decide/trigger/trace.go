@@ -37,6 +37,9 @@ type subject struct {
 
 func said(s string) subject { return subject{text: s} }
 
+// missing is the value of checks that must have one, as traces write it.
+const missing = "(missing)"
+
 // field reads text from the payload. Anything that is not text is shown as JSON and equals nothing that an author wrote.
 func (t *trace) field(path ...string) subject {
 	v, ok, err := t.matcher.lookup(path...)
@@ -160,7 +163,7 @@ func (t *trace) repos(patterns []lockfile.BranchPattern) bool {
 	}
 	repo := t.matcher.event.SourceRepo
 	if repo == "" {
-		return t.record("repo", []string{"required"}, said("(missing)"), false)
+		return t.record("repo", []string{"required"}, said(missing), false)
 	}
 	in, out := splitRepos(patterns)
 	passed := !slices.ContainsFunc(out, func(p lockfile.BranchPattern) bool { return t.name(p, repo) })

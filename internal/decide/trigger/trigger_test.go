@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"kici/internal/core/ci"
@@ -189,70 +188,6 @@ func slowPaths(t *rapid.T, patterns, files []string) bool {
 		}
 	}
 	return false
-}
-
-func TestExplain(t *testing.T) {
-	branches := []lockfile.BranchPattern{{Type: "glob", Pattern: "main"}, {Type: "glob", Pattern: "release/*"}}
-	tests := []struct {
-		name    string
-		trigger lockfile.Trigger
-		event   ci.Event
-		want    []string
-	}{
-		{
-			"a branch that no pattern takes", lockfile.Trigger{Type: "push", Branches: branches},
-			ci.Event{Type: "push", TargetBranch: "feat/x"},
-			[]string{
-				"event type `push` matches `push`", "branch `feat/x` matches none of `main`, `release/*`", "No triggers matched",
-			},
-		},
-		{
-			"a branch that one takes", lockfile.Trigger{Type: "push", Branches: branches},
-			ci.Event{Type: "push", TargetBranch: "main"},
-			[]string{
-				"event type `push` matches `push`", "branch `main` matches one of `main`, `release/*`", "Matched trigger 1 (push)",
-			},
-		},
-		{
-			"a regular expression stays whole",
-			lockfile.Trigger{Type: "tag", Patterns: []lockfile.BranchPattern{{Type: "regex", Pattern: "^(v|r)"}}},
-			ci.Event{Type: "tag", TargetBranch: "x"},
-			[]string{"event type `tag` matches `tag`", "tag pattern `x` does not match `^(v|r)`", "No triggers matched"},
-		},
-		{
-			"paths", lockfile.Trigger{Type: "push", Paths: []string{"src/**", "!**/*.md"}},
-			ci.Event{Type: "push", ChangedFiles: []string{"src/a.md"}},
-			[]string{
-				"event type `push` matches `push`",
-				"of the changed files [src/a.md] none matches include: [src/**] exclude: [**/*.md]", "No triggers matched",
-			},
-		},
-		{
-			"a value that the event lacks", lockfile.Trigger{Type: "review", States: []string{"approved"}},
-			ci.Event{Type: "review", Payload: []byte(`{}`)},
-			[]string{"event type `review` matches `review`", "the event has no state, expected `approved`", "No triggers matched"},
-		},
-		{
-			"a payload that is ruled out",
-			lockfile.Trigger{Type: "kici_event", EventName: "e", Not: lockfile.Ordered{{Key: "dry", Value: []byte(`true`)}}},
-			ci.Event{Type: "kici_event", Payload: []byte(`{"eventName":"e","payload":{"dry":true}}`)},
-			[]string{
-				"event type `kici_event` matches `kici_event`", "event name `e` matches `e`",
-				"the payload holds something of {\"dry\":true}, which the trigger rules out", "No triggers matched",
-			},
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			d, err := Match(workflow(tt.trigger), tt.event, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, Explain(d)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 func TestExplainTakesAStoredDecision(t *testing.T) {
