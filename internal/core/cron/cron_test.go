@@ -87,6 +87,13 @@ func TestPreviousIsStableUntilTheNextTime(t *testing.T) {
 }
 
 func FuzzPrevious(f *testing.F) {
+	for _, c := range vectors.LoadKind(f, "triggers.json", "cron") {
+		var in struct{ Cron string }
+		if err := json.Unmarshal(c.Input, &in); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(in.Cron, int64(1773570000))
+	}
 	for _, s := range []string{"* * * * *", "0 0 15W,L * 5#2", "*/10 1-5/2 L * FRI#L", "0 0 0 1 1 * 2025", "@daily", "0 0 * * +MON,7"} {
 		f.Add(s, int64(1773570000))
 	}

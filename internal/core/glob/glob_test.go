@@ -225,6 +225,13 @@ func TestPlainNamesMatchOnlyThemselves(t *testing.T) {
 }
 
 func FuzzMatch(f *testing.F) {
+	for _, c := range vectors.LoadKind(f, "globs.json", "isMatch") {
+		var in struct{ Pattern, Value string }
+		if err := json.Unmarshal(c.Input, &in); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(in.Pattern, in.Value)
+	}
 	for _, p := range []string{"main", "release/**", "!(a|b)/x", "{a,b{c,d}}", "[[:digit:]]", "[!a]", "!!a", `a\?`, "**.md", "v{1..3}"} {
 		f.Add(p, "release/1")
 		f.Add(p, "é😀")

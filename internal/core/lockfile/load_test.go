@@ -331,6 +331,24 @@ func BenchmarkLoad5MiB(b *testing.B) {
 }
 
 func FuzzLoad(f *testing.F) {
+	for _, c := range vectors.Load(f, "lockfile-validate.json") {
+		var in struct{ Raw string }
+		if err := json.Unmarshal(c.Input, &in); err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(in.Raw))
+	}
+	paths, err := filepath.Glob(vectors.Samples("locks", "*.json"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, p := range paths {
+		raw, err := os.ReadFile(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
 	f.Add([]byte(job(`"runsOn":[{"kind":"regex","source":"a","flags":""}],"matrix":{"_type":"static","values":{"a":["\ud800"]}}`)))
 	f.Add([]byte(`{"schemaVersion":29,"workflows":[{"name":"w","triggers":[null,{"_type":"dispatch","inputs":{"a":{"type":"string"}}}],"jobs":[]}]}`))
 	f.Add([]byte("{\"a\":1,\n\"b\":\"\\u12"))

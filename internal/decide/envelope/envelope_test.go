@@ -104,12 +104,15 @@ func TestNormalizeRefusesWhatIsNoDelivery(t *testing.T) {
 }
 
 func FuzzNormalize(f *testing.F) {
+	presets := []string{"", "forgejo", "gitea", "gogs", "github-repo", "gitlab-repo"}
 	for _, c := range vectors.LoadKind(f, "triggers.json", "normalize") {
 		d := vectorDelivery(f, c)
-		f.Add(d.Kind, d.Event, string(d.Payload))
+		for preset := range presets {
+			f.Add(d.Kind, byte(preset), d.Event, string(d.Payload))
+		}
 	}
-	f.Fuzz(func(t *testing.T, kind, event, payload string) {
-		dialect, _ := Preset("gitea")
+	f.Fuzz(func(t *testing.T, kind string, preset byte, event, payload string) {
+		dialect, _ := Preset(presets[int(preset)%len(presets)])
 		n, err := Normalize(Delivery{Kind: kind, Event: event, Payload: []byte(payload), Dialect: dialect})
 		if err != nil {
 			return
@@ -117,8 +120,14 @@ func FuzzNormalize(f *testing.F) {
 		if n.Ref == "" {
 			t.Error("no ref")
 		}
-		if n.Event != nil && n.Event.Type == "" && kind != Local {
-			t.Error("an event without a type")
+		if n.Event == nil {
+			return
+		}
+		if n.Event.TargetBranch == "" || n.Event.Type == "" && kind != Local || !json.Valid(n.Event.Payload) {
+			t.Errorf("an event without what all have: %+v", n.Event)
+		}
+		if _, err := json.Marshal(n.Event); err != nil {
+			t.Errorf("it does not write: %v", err)
 		}
 	})
 }

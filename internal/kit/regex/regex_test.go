@@ -249,6 +249,19 @@ func TestGuardCountsNestingAndNumber(t *testing.T) {
 }
 
 func FuzzCompile(f *testing.F) {
+	for _, c := range vectors.Load(f, "labels.json") {
+		var in struct {
+			Fn   string
+			Args []json.RawMessage
+		}
+		var source, flags string
+		if err := json.Unmarshal(c.Input, &in); err != nil {
+			f.Fatal(err)
+		}
+		if in.Fn == "redos" && json.Unmarshal(in.Args[0], &source) == nil && json.Unmarshal(in.Args[1], &flags) == nil {
+			f.Add(source, flags, "gpu-0")
+		}
+	}
 	for _, s := range []string{`^a.c$`, `(\w)\1`, `[^a-z]{2,3}?`, `(?<=x)y`, `\u{1F600}`, `[[a]--b]`, `(`, `a{,3}`, `(?:a|b)*`} {
 		f.Add(s, "", "abc")
 		f.Add(s, "iu", "😀")

@@ -149,10 +149,26 @@ func TestInlineHugeEventIsRefusedOrHandled(t *testing.T) {
 }
 
 func FuzzInline(f *testing.F) {
+	for _, kind := range []string{"string", "record"} {
+		for _, c := range vectors.LoadKind(f, "inline-eval.json", kind) {
+			var in struct {
+				Expression string
+				Event      json.RawMessage
+			}
+			must(f, json.Unmarshal(c.Input, &in))
+			f.Add(in.Expression, string(in.Event))
+		}
+	}
 	f.Add("(e) => e.x", `{"x":"y"}`)
 	f.Add("(e) => ({ [e.x]: 1 })", `{"x":"y"}`)
 	f.Fuzz(func(t *testing.T, expression, event string) {
-		_, _ = InlineString(t.Context(), expression, json.RawMessage(event))
-		_, _ = InlineRecord(t.Context(), expression, json.RawMessage(event))
+		text, err := InlineString(t.Context(), expression, json.RawMessage(event))
+		if err != nil && (text != "" || kindOf(err) == "") {
+			t.Errorf("%q with %v", text, err)
+		}
+		record, err := InlineRecord(t.Context(), expression, json.RawMessage(event))
+		if err != nil && (record != nil || kindOf(err) == "") {
+			t.Errorf("%q with %v", record, err)
+		}
 	})
 }
