@@ -46,7 +46,11 @@ type Config struct {
 	Workers  int           `key:"workerConcurrency" env:"KICI_WORKER_CONCURRENCY" default:"5" min:"1" max:"64" help:"Deliveries worked on at a time."`
 	DedupTTL time.Duration `key:"webhookDedupTtlMs" env:"KICI_WEBHOOK_DEDUP_TTL_MS" default:"86400000" min:"60000" unit:"ms" help:"How long a delivery's id is remembered."`
 	MaxLog   int64         `key:"maxLogSizeBytes" env:"KICI_MAX_LOG_SIZE_BYTES" default:"2g" min:"1024" unit:"bytes" help:"Largest log of one step."`
-	Secrets  struct {
+	StepLogs struct {
+		MaxAge   time.Duration `key:"ttlDays" env:"KICI_STEP_LOG_TTL_DAYS" default:"90" unit:"days" help:"How long the logs of a run are kept after its last line, 0 for ever. A run that has not ended keeps them."`
+		MaxTotal int64         `key:"maxTotalBytes" env:"KICI_LOG_MAX_TOTAL_BYTES" default:"20g" unit:"bytes" help:"Bytes of all step logs in the data folder, 0 for no bound. Above it the logs of the runs that ended longest ago go."`
+	} `key:"stepLogs"`
+	Secrets struct {
 		Key            string `key:"key" env:"KICI_SECRET_KEY" secret:"true" help:"Master key: 64 hex digits, or base64 of 32 bytes. Without it the data folder keeps one."`
 		KeyFile        string `key:"keyFile" env:"KICI_SECRET_KEY_FILE" help:"File that holds the master key."`
 		KeyOld         string `key:"keyOld" env:"KICI_SECRET_KEY_OLD" secret:"true" help:"The master key before the present one."`
@@ -124,6 +128,7 @@ func (c Config) Settings() (Settings, error) {
 	s.DatabaseURL, s.Durable = c.Database.URL, c.Database.Durable
 	s.Host, s.Port, s.BasePath = c.Server.Host, c.Server.Port, c.Server.BasePath
 	s.NodeID, s.Workers, s.MaxLogBytes, s.AckTimeout = c.Instance.ID, c.Workers, c.MaxLog, c.AckTimeout
+	s.LogMaxAge, s.LogMaxTotal = c.StepLogs.MaxAge, c.StepLogs.MaxTotal
 	s.BootstrapToken = c.Secrets.BootstrapToken
 	s.Hub.NoAuth = c.AgentAuth == "none"
 	s.Inbox.DedupTTL = c.DedupTTL
@@ -193,7 +198,6 @@ var withoutEffect = []string{
 	"KICI_STALE_DETECTOR_SCAN_INTERVAL_MS", "KICI_SCALER_*", "KICI_MACHINE_LEDGER_DIR", "KICI_REROUTE_*", "KICI_MAX_GITHUB_PAYLOAD_BYTES",
 	"KICI_LOCK_FILE_MAX_BYTES", "KICI_EVENT_*", "KICI_GITHUB_*", "KICI_LOCKFILE_*", "KICI_CACHE_*", "KICI_USER_CACHE_*", "KICI_ARTIFACT_*",
 	"KICI_INGEST_*", "KICI_GLOBAL_WORKFLOWS_ENABLED", "KICI_STORAGE_*", "KICI_COLD_STORE_*", "KICI_PG_CUSTOMER_SECRETS", "KICI_PROVIDERS_*",
-	"KICI_STEP_LOG_TTL_DAYS",
 }
 
 // keysWithoutEffect are the same for the file.

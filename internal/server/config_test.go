@@ -19,7 +19,7 @@ func TestConfigDefaultsAreAServerWithoutConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Host != "127.0.0.1" || s.Port != 4000 || s.DataDir != "/srv/data/kici" || s.Engine.RecoveryWindow != 2*time.Minute ||
-		s.Engine.StaleAfter != 2*time.Minute || s.MaxLogBytes != 2<<30 || s.Durable || len(report.Warnings) != 0 {
+		s.Engine.StaleAfter != 2*time.Minute || s.MaxLogBytes != 2<<30 || s.LogMaxAge != 90*24*time.Hour || s.LogMaxTotal != 20<<30 || s.Durable || len(report.Warnings) != 0 {
 		t.Errorf("settings %+v, warnings %v", s, report.Warnings)
 	}
 }

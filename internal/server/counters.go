@@ -116,6 +116,5 @@ func (s *Server) expose() {
 		}
 		return 0
 	})
-	s.metrics.CounterFunc("kici_orch_log_chunks_received_total", "Chunks of step logs stored.", func() float64 { return float64(s.logs.Stats().Chunks) })
-	s.metrics.CounterFunc("kici_orch_log_bytes_stored_total", "Bytes of step logs stored.", func() float64 { return float64(s.logs.Stats().Bytes) })
+	s.exposeLogs()
 }

@@ -99,8 +99,8 @@ func (s *Server) openRooms() error {
 	if err != nil {
 		return err
 	}
-	if s.logs, err = logs.Open(logs.Options{Root: s.node.path(logFolder), MaxBytes: s.settings.MaxLogBytes}); err != nil {
-		return fmt.Errorf("open logs: %w", err)
+	if err := s.openLogs(); err != nil {
+		return err
 	}
 	s.metrics = telemetry.NewRegistry()
 	s.counters = newCounters(s.metrics)
@@ -192,6 +192,8 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go("counts", s.count)
 	s.bell.Start(s.loops)
 	s.loops.Go("purge", s.purge)
+	s.loops.Go("log upload", s.logs.Upload)
+	s.loops.Go("log retention", s.sweepLogs)
 	if err := s.hub.Start(ctx); err != nil {
 		return err
 	}
@@ -235,6 +237,7 @@ func (s *Server) Stop() error {
 	}
 	if s.loops != nil {
 		s.loops.Stop()
+		s.flushLogs(ctx)
 	}
 	return errors.Join(err, s.close())
 }

@@ -8,6 +8,7 @@ import (
 	"kici/internal/server/engine"
 	"kici/internal/server/hub"
 	"kici/internal/server/inbox"
+	"kici/internal/server/logs"
 )
 
 // Settings are what a server can be told. DefaultSettings is a server without configuration.
@@ -35,7 +36,9 @@ type Settings struct {
 
 	Workers int // deliveries worked on at a time
 
-	MaxLogBytes int64 // of one step
+	MaxLogBytes int64         // of one step
+	LogMaxAge   time.Duration // of the last line of a run, 0 for ever
+	LogMaxTotal int64         // bytes of all logs in the data folder, 0 for no bound
 	AckTimeout  time.Duration
 	Engine      engine.Settings
 	Hub         hub.Settings
@@ -51,7 +54,9 @@ func DefaultSettings() Settings {
 		Beat:        3 * time.Second,
 		PressureAt:  100,
 		Workers:     5,
-		MaxLogBytes: 2 << 30,
+		MaxLogBytes: logs.DefaultMaxBytes,
+		LogMaxAge:   logs.DefaultMaxAge,
+		LogMaxTotal: logs.DefaultMaxTotal,
 		AckTimeout:  10 * time.Second,
 		Engine:      engine.DefaultSettings(),
 		Hub:         hub.DefaultSettings(),

@@ -1,0 +1,66 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"kici/internal/server"
+	"kici/internal/server/logs"
+	"kici/internal/server/servertest"
+)
+
+// TestLogsOfEndedRunsExpire lets a start find old logs: those of a run that ended go, those of one that goes on stay.
+func TestLogsOfEndedRunsExpire(t *testing.T) {
+	servertest.Each(t, func(s *server.Settings) { s.LogMaxAge = 24 * time.Hour }, func(t *testing.T, h *servertest.Home) {
+		first := h.Start(t)
+		sha := h.Commit(t, app, servertest.Lock("build"))
+		h.Push(t, app, "main", sha)
+		brief := h.Employ(t, &servertest.Agent{ID: "brief", Features: careful, Chunks: 2})
+		h.AwaitRuns(t, 1)
+		brief.Kill()
+		h.Employ(t, &servertest.Agent{ID: "lasting", Features: careful, Chunks: 2, Hold: true})
+		h.Push(t, app, "main", h.Commit(t, app, servertest.Lock("build")))
+		ended, open := logOf(t, h, "success"), logOf(t, h, "running")
+		first.Stop()
+		long := time.Now().Add(-48 * time.Hour)
+		for _, path := range []string{ended, open} {
+			if err := os.Chtimes(filepath.Join(h.Settings.DataDir, "logs", path), long, long); err != nil {
+				t.Fatal(err)
+			}
+		}
+		second := h.Start(t)
+		servertest.Await(t, "the end of the old log", func() bool {
+			_, err := os.Stat(filepath.Join(h.Settings.DataDir, "logs", ended))
+			return errors.Is(err, os.ErrNotExist)
+		}, nil)
+		second.Stop()
+		store, err := logs.Open(logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		if _, _, _, err := store.Lines(t.Context(), ended, 0, 1); !errors.Is(err, logs.ErrExpired) {
+			t.Errorf("log of the run that ended: %v", err)
+		}
+		if lines, _, _, err := store.Lines(t.Context(), open, 0, 9); err != nil || len(lines) != 2 {
+			t.Errorf("log of the run that goes on: %d lines, %v", len(lines), err)
+		}
+	})
+}
+
+// logOf waits until the only run in that state has its whole log, and gives the log's path.
+func logOf(t *testing.T, h *servertest.Home, status string) string {
+	t.Helper()
+	var path string
+	servertest.Await(t, "the log of the run that is "+status, func() bool {
+		err := h.DB.Read().QueryRowContext(t.Context(), `SELECT s.log_path FROM execution_steps s JOIN execution_jobs j ON j.job_id = s.job_id
+WHERE j.status = $1`, status).Scan(&path)
+		log, readErr := os.ReadFile(filepath.Join(h.Settings.DataDir, "logs", path))
+		return err == nil && readErr == nil && bytes.Count(log, []byte("\n")) == 2
+	}, nil)
+	return path
+}
