@@ -26,33 +26,79 @@ const lookEvery = 250 * time.Millisecond
 // steps that go on together are mixed, each with the step's name before it.
 func (a *admin) runsLogsCommand() *cobra.Command {
 	l := &logPrinter{admin: a}
-	var job, step string
-	var follow bool
+	var o logOptions
 	cmd := &cobra.Command{
 		Use:   "logs RUN",
-		Short: "Print the logs of a run, of one job or of one step",
+		Short: "Print or search the logs of a run, of one job or of one step",
 		Long: "Prints the logs of a run's steps in their order. Where it is more than one step, each line says which. With --json each line\n" +
-			"is one JSON object.",
-		Example: "  kici admin runs logs latest --follow\n  kici admin runs logs latest --job test --step unit",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+			"is one JSON object. With --grep only lines that hold a text are printed, each with its number; colours do not count.",
+		Example: "  kici admin runs logs latest --follow\n  kici admin runs logs latest --job test --step unit --tail 50\n" +
+			"  kici admin runs logs latest --grep 'FAIL' --ignore-case\n  kici admin runs logs latest --job test --step unit --raw > unit.log",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
 	}
-	cmd.Flags().StringVar(&job, "job", "", "name or id of one job")
-	cmd.Flags().StringVar(&step, "step", "", "name or number of one step; needs --job")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has ended")
-	cmd.Flags().BoolVar(&l.times, "timestamps", false, "begin each line with its time")
+	o.flags(cmd, l)
 	cmd.RunE = a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
-		if step != "" && job == "" {
-			return usage("--step needs --job: steps of different jobs may have one name")
+		if err := o.check(); err != nil {
+			return err
 		}
-		l.c, l.run, l.from = c, id, map[stepKey]int64{}
-		l.wanted = func(j adminwire.Job, s adminwire.Step) bool {
-			return (job == "" || job == j.JobName || job == j.JobID) && (step == "" || step == s.StepName || step == strconv.Itoa(s.StepIndex))
+		l.c, l.run, l.from, l.first, l.tail = c, id, map[stepKey]int64{}, max(o.from-1, 0), o.tail
+		l.wanted, l.colour, l.prefix = o.wanted, a.colour(a.Stdout), o.step == ""
+		switch {
+		case o.raw:
+			return l.printRaw(ctx)
+		case o.grep != "":
+			l.search = &client.LogSearch{Wanted: o.grep, Expression: o.expression, IgnoreCase: o.ignoreCase}
 		}
-		l.colour = a.colour(a.Stdout)
-		l.prefix = step == ""
-		return l.print(ctx, follow)
+		return l.print(ctx, o.follow)
 	})
 	return cmd
+}
+
+// logOptions are the flags that say which part of which logs is wanted.
+type logOptions struct {
+	job, step                           string
+	follow, raw, expression, ignoreCase bool
+	grep                                string
+	from                                int64 // counted from 1; 0 is not given
+	tail                                int64
+}
+
+func (o *logOptions) flags(cmd *cobra.Command, l *logPrinter) {
+	f := cmd.Flags()
+	f.StringVar(&o.job, "job", "", "name or id of one job")
+	f.StringVar(&o.step, "step", "", "name or number of one step; needs --job")
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on until the run has ended")
+	f.Int64Var(&o.tail, "tail", 0, "begin that many lines before the end of each step")
+	f.Int64Var(&o.from, "from", 0, "begin at that line of each step, counted from 1")
+	f.StringVar(&o.grep, "grep", "", "print the lines that hold this text")
+	f.BoolVarP(&o.expression, "regexp", "E", false, "the text of --grep is a regular expression (RE2)")
+	f.BoolVarP(&o.ignoreCase, "ignore-case", "i", false, "upper and lower case are the same for --grep")
+	f.BoolVar(&o.raw, "raw", false, "print one step's log as it is stored, one JSON object a line")
+	f.BoolVar(&l.times, "timestamps", false, "begin each line with its time")
+}
+
+// check finds flags that do not go together.
+func (o *logOptions) check() error {
+	switch {
+	case o.step != "" && o.job == "":
+		return usage("--step needs --job: steps of different jobs may have one name")
+	case o.tail < 0 || o.from < 0:
+		return usage("--tail and --from take a number of lines from 1 on")
+	case o.tail > 0 && o.from > 0:
+		return usage("--tail and --from are two places to begin at: use one of them")
+	case o.grep != "" && (o.follow || o.tail > 0):
+		return usage("--grep searches what is there: it goes neither with --follow nor with --tail")
+	case o.grep == "" && (o.expression || o.ignoreCase):
+		return usage("--regexp and --ignore-case need --grep")
+	case o.raw && (o.follow || o.tail > 0 || o.from > 0 || o.grep != "" || o.step == ""):
+		return usage("--raw prints the whole log of one step: it needs --job and --step, and goes with no other part of a log")
+	}
+	return nil
+}
+
+// wanted tells whether a step is one of those that were asked for.
+func (o *logOptions) wanted(j adminwire.Job, s adminwire.Step) bool {
+	return (o.job == "" || o.job == j.JobName || o.job == j.JobID) && (o.step == "" || o.step == s.StepName || o.step == strconv.Itoa(s.StepIndex))
 }
 
 // stepKey names a step of a run.
@@ -68,6 +114,9 @@ type logPrinter struct {
 	run           string
 	wanted        func(adminwire.Job, adminwire.Step) bool
 	from          map[stepKey]int64 // lines printed; −1 of a step that has ended and is printed whole
+	first         int64             // line that each step begins with
+	tail          int64             // or how many lines before its end, 0 for first
+	search        *client.LogSearch // what lines must hold, nil for all lines
 	prefix        bool              // lines say of which step they are
 	times, colour bool
 }
@@ -133,14 +182,24 @@ func (l *logPrinter) steps(ctx context.Context, jobs []adminwire.Job) (found boo
 
 // step prints the new lines of one step. What others wrote is cleaned for a terminal and passed on as it is elsewhere.
 func (l *logPrinter) step(ctx context.Context, j adminwire.Job, s adminwire.Step) error {
+	if l.search != nil {
+		return l.matches(ctx, j, s)
+	}
 	key := stepKey{j.JobID, s.StepIndex}
+	if _, begun := l.from[key]; !begun {
+		from, err := l.begin(ctx, j, s)
+		if err != nil {
+			return err
+		}
+		l.from[key] = from
+	}
 	for l.from[key] >= 0 {
 		page, err := l.c.Logs(ctx, l.run, j.JobID, s.StepIndex, client.LogQuery{From: l.from[key], Limit: pageLines})
 		if err != nil {
 			return err
 		}
 		for _, line := range page.Lines {
-			if err := l.line(j, s, line.Value); err != nil {
+			if err := l.line(j, s, readRecord(line.Value), 0); err != nil {
 				return err
 			}
 		}
@@ -148,12 +207,29 @@ func (l *logPrinter) step(ctx context.Context, j adminwire.Job, s adminwire.Step
 		if page.NextCursor != nil {
 			continue
 		}
-		if s.Status.Terminal() {
+		if page.Expired {
+			l.sayExpired(j, s)
+		}
+		if s.Status.Terminal() || page.Expired {
 			l.from[key] = -1
 		}
 		return nil
 	}
 	return nil
+}
+
+// begin is the line at which the printing of a step begins.
+func (l *logPrinter) begin(ctx context.Context, j adminwire.Job, s adminwire.Step) (int64, error) {
+	if l.tail == 0 {
+		return l.first, nil
+	}
+	page, err := l.c.Logs(ctx, l.run, j.JobID, s.StepIndex, client.LogQuery{Tail: 1})
+	return max(page.TotalLines-l.tail, 0), err
+}
+
+// sayExpired tells people that there were lines once.
+func (l *logPrinter) sayExpired(j adminwire.Job, s adminwire.Step) {
+	fmt.Fprintf(l.Stderr, "the log of %s › %s has expired\n", livetree.Clean(j.JobName), livetree.Clean(s.StepName))
 }
 
 // record is a stored line.
@@ -171,15 +247,16 @@ func readRecord(stored string) record {
 	return r
 }
 
-func (l *logPrinter) line(j adminwire.Job, s adminwire.Step, stored string) error {
-	r := readRecord(stored)
+// line prints one line. A number, counted from 1, is that of a line that was searched for.
+func (l *logPrinter) line(j adminwire.Job, s adminwire.Step, r record, number int64) error {
 	if l.json {
 		raw, err := json.Marshal(struct {
 			Job       string `json:"job"`
 			Step      string `json:"step"`
 			StepIndex int    `json:"stepIndex"`
+			Line      int64  `json:"line,omitempty"`
 			record
-		}{j.JobName, s.StepName, s.StepIndex, r})
+		}{j.JobName, s.StepName, s.StepIndex, number, r})
 		if err != nil {
 			return err
 		}
@@ -192,6 +269,9 @@ func (l *logPrinter) line(j adminwire.Job, s adminwire.Step, stored string) erro
 		if !l.colour {
 			text = livetree.Clean(text)
 		}
+	}
+	if number > 0 {
+		text = strconv.FormatInt(number, 10) + ": " + text
 	}
 	if l.prefix {
 		text = livetree.Clean(j.JobName) + " › " + livetree.Clean(s.StepName) + " | " + text
