@@ -37,7 +37,7 @@ var rooms = []string{
 	"internal/server/forge/generic", "internal/server/forge/local", "internal/server/inbox", "internal/server/logs",
 	"internal/server/timeline", "internal/server/queue", "internal/server/engine", "internal/server/cache",
 	"internal/server/scaler", "internal/server/dispatch",
-	"internal/server/hub", "internal/server/pipeline", "internal/server/ingest", "internal/server/report",
+	"internal/server/hub", "internal/server/pipeline", "internal/server/ingest", "internal/server/report", "internal/server/live",
 	"internal/server/adminapi", "internal/server",
 	// The author's side.
 	"internal/author/sdk", "internal/author/bundle", "internal/author/compile",

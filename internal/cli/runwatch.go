@@ -2,8 +2,13 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os/signal"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +22,9 @@ func (a *admin) runsWatchCommand() *cobra.Command {
 		Use:   "watch RUN",
 		Short: "Show a run while it goes on; ends with it, and well only if it ended well",
 		Long: "Shows a run's jobs and steps with their states, times and last log lines, drawn again while they change. Where the output\n" +
-			"is no terminal, a line for every change and every log line. The exit code is 0 for a run that succeeded, else 1.",
-		Example: "  kici admin runs watch latest",
+			"is no terminal, a line for every change and every log line; with --json each message of the server's stream as one line.\n" +
+			"A connection that breaks is taken up again. The exit code is 0 for a run that succeeded, else 1.",
+		Example: "  kici admin runs watch latest\n  kici admin runs watch latest --json | jq -r 'select(.type == \"observe.log\").lines[]'",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: a.ofRun(a.watch),
 	}
@@ -28,124 +34,124 @@ func (a *admin) runsWatchCommand() *cobra.Command {
 func (a *admin) watch(ctx context.Context, c *client.Client, id string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	w := &watcher{c: c, run: id, screen: a.screen(), from: map[stepKey]int64{}}
-	_, w.brief = terminal(a.Stdout)
+	w := &watcher{c: c, id: id, from: map[stepKey]int64{}, reasons: map[string]ci.Reason{}}
 	if a.json {
-		w.screen, w.brief = silent{}, true
+		w.take = func(_ context.Context, m adminwire.Observed) error { return a.printLine(m) }
+	} else {
+		w.screen = a.screen()
+		_, w.brief = terminal(a.Stdout)
+		w.take = w.show
 	}
-	run, err := w.follow(ctx)
-	w.screen.Close()
-	if err != nil {
-		return err
+	status, err := w.follow(ctx)
+	if w.screen != nil {
+		w.screen.Close()
 	}
-	if a.json {
-		if err := a.printJSON(adminwire.OneRun{Run: run}); err != nil {
-			return err
-		}
+	if err == nil && status != ci.RunSuccess {
+		err = &exitError{code: exitFailure}
 	}
-	if run.Status != ci.RunSuccess {
-		return &exitError{code: exitFailure}
-	}
-	return nil
+	return err
 }
 
-// watcher feeds a screen with a run.
+// printLine prints a value as one line of JSON.
+func (a *admin) printLine(v any) error {
+	raw, err := json.Marshal(v)
+	if err == nil {
+		_, err = fmt.Fprintf(a.Stdout, "%s\n", raw)
+	}
+	return err
+}
+
+// The pace of coming back after a broken connection, and for how long it is tried.
+const (
+	firstPause = 250 * time.Millisecond
+	lastPause  = 5 * time.Second
+	tries      = 12
+)
+
+// redrawEvery is how often a terminal's tree is drawn again while nothing changes: its times go on.
+const redrawEvery = 250 * time.Millisecond
+
+// watcher follows the stream of one run.
 type watcher struct {
-	c      *client.Client
-	run    string
-	screen screen
-	from   map[stepKey]int64 // lines shown; −1 of a step that has ended and is shown whole
-	brief  bool              // only the last lines matter
+	c    *client.Client
+	id   string
+	take func(ctx context.Context, m adminwire.Observed) error
+
+	// For people; the messages themselves are shown to programs.
+	screen  screen
+	run     adminwire.RunDetail
+	jobs    []adminwire.Job
+	from    map[stepKey]int64    // lines shown; −1 of a step that has ended and is shown whole
+	brief   bool                 // only the last lines matter
+	reasons map[string]ci.Reason // what waiting jobs wait for
+	asked   time.Time            // when the reasons were asked for
 }
 
-// follow looks at the run again and again. The state is read before the lines, so that an ended step is shown with all.
-func (w *watcher) follow(ctx context.Context) (adminwire.RunDetail, error) {
+// follow takes messages until the run has ended, over as many connections as it takes, and gives how it ended. The
+// reading has a goroutine of its own, which ends before follow does, so that times go on while nothing comes.
+func (w *watcher) follow(ctx context.Context) (ci.RunStatus, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	messages, ended := make(chan adminwire.Observed, 16), make(chan error, 1)
+	var reading sync.WaitGroup
+	reading.Go(func() { ended <- w.read(ctx, messages) })
+	defer reading.Wait()
+	defer cancel()
+	return w.consume(ctx, messages, ended)
+}
+
+func (w *watcher) consume(ctx context.Context, messages <-chan adminwire.Observed, ended <-chan error) (ci.RunStatus, error) {
+	redraw := time.NewTicker(redrawEvery)
+	defer redraw.Stop()
 	for {
-		run, err := w.c.Run(ctx, w.run)
-		if err != nil {
-			return run, err
-		}
-		jobs, err := w.c.Jobs(ctx, w.run)
-		if err != nil {
-			return run, err
-		}
-		if err := w.explain(ctx, run, jobs); err != nil {
-			return run, err
-		}
-		if err := w.lines(ctx, jobs); err != nil {
-			return run, err
-		}
-		w.screen.Show(run, jobs)
-		if run.Status.Terminal() {
-			return run, nil
-		}
-		if err := pause(ctx, lookEvery); err != nil {
-			return run, err
-		}
-	}
-}
-
-// explain puts beside every job that waits what it waits for at this moment.
-func (w *watcher) explain(ctx context.Context, run adminwire.RunDetail, jobs []adminwire.Job) error {
-	waiting := false
-	for _, j := range jobs {
-		waiting = waiting || j.Status == ci.JobPending || j.Status == ci.JobQueued || j.Status == ci.JobRecovering
-	}
-	if !waiting || run.Status.Terminal() {
-		return nil
-	}
-	why, err := w.c.Explain(ctx, w.run)
-	if err != nil {
-		return err
-	}
-	reasons := map[string]ci.Reason{}
-	for _, j := range why.Jobs {
-		reasons[j.JobID] = j.Reason
-	}
-	for i, j := range jobs {
-		if reason, ok := reasons[j.JobID]; ok && !j.Status.Terminal() {
-			jobs[i].Reason = &reason
-		}
-	}
-	return nil
-}
-
-// lines shows what steps have written since the last look.
-func (w *watcher) lines(ctx context.Context, jobs []adminwire.Job) error {
-	for _, j := range jobs {
-		for _, s := range j.Steps {
-			if err := w.stepLines(ctx, j, s); err != nil {
-				return err
+		select {
+		case m := <-messages:
+			if err := w.take(ctx, m); err != nil {
+				return "", err
+			}
+			if m.Type == adminwire.ObserveComplete {
+				return ci.RunStatus(m.Status), nil
+			}
+		case err := <-ended:
+			if err != nil {
+				return "", err
+			}
+			ended = nil // the last message is still to come
+		case <-redraw.C:
+			if w.run.RunID == "" {
+				continue // nothing to show yet, or nobody to show it to
+			}
+			if err := w.refresh(ctx); err != nil {
+				return "", err
 			}
 		}
 	}
-	return nil
 }
 
-// stepLines shows the new lines of a step. Where only the last matters, those before are passed over.
-func (w *watcher) stepLines(ctx context.Context, j adminwire.Job, s adminwire.Step) error {
-	key, limit := stepKey{j.JobID, s.StepIndex}, pageLines
-	if w.brief {
-		limit = 20
+// read reads the stream, and begins again where it broke off.
+func (w *watcher) read(ctx context.Context, messages chan<- adminwire.Observed) error {
+	pass := func(m adminwire.Observed) error {
+		select {
+		case messages <- m:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	for w.from[key] >= 0 {
-		page, err := w.c.Logs(ctx, w.run, j.JobID, s.StepIndex, client.LogQuery{From: w.from[key], Limit: limit})
-		if err != nil {
+	last, wait, failed := "", firstPause, 0
+	for {
+		reached, err := w.c.Watch(ctx, w.id, last, pass)
+		if refused, ok := errors.AsType[*client.Error](err); err == nil || ctx.Err() != nil || ok && refused.Status < 500 {
 			return err
 		}
-		for _, line := range page.Lines {
-			w.screen.Line(j.JobName, s.StepName, readRecord(line.Value).Msg)
+		if reached != last {
+			last, wait, failed = reached, firstPause, 0
 		}
-		w.from[key] += int64(len(page.Lines))
-		if page.NextCursor == nil {
-			if s.Status.Terminal() {
-				w.from[key] = -1
-			}
-			return nil
+		if failed++; failed > tries {
+			return err
 		}
-		if w.brief {
-			w.from[key] = max(w.from[key], page.TotalLines-1)
+		if err := pause(ctx, wait); err != nil {
+			return err
 		}
+		wait = min(2*wait, lastPause)
 	}
-	return nil
 }

@@ -99,6 +99,11 @@ func (c *Client) exchange(req *http.Request, out any) error {
 		return fmt.Errorf("the server at %s does not answer: %w", c.base, errors.Unwrap(err))
 	}
 	defer resp.Body.Close()
+	return c.answer(resp, out)
+}
+
+// answer reads what a server answered, and decodes it into out unless that is nil.
+func (c *Client) answer(resp *http.Response, out any) error {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
 		return fmt.Errorf("read the answer of %s: %w", c.base, err)

@@ -9,6 +9,8 @@ import (
 
 	"kici/internal/kit/version"
 	"kici/internal/server/adminapi"
+	"kici/internal/server/live"
+	"kici/internal/server/logs"
 )
 
 // protocolVersion is the newest version of the agents' protocol that this server speaks.
@@ -18,7 +20,7 @@ const protocolVersion = 1
 func (s *Server) openAPI() {
 	v := version.Read()
 	s.api = adminapi.New(adminapi.Deps{DB: s.db, Tokens: s.tokens, Engine: s.engine, Trigger: s.ingest, Sources: s.sources,
-		Secrets: s.secrets, Logs: s.logs, Kicker: s.hub, Dispatcher: s.dispatch, Metrics: s.metrics.Handler(), Clock: s.clock, Log: s.log,
+		Secrets: s.secrets, Logs: s.logs, Live: s.live, Kicker: s.hub, Dispatcher: s.dispatch, Metrics: s.metrics.Handler(), Clock: s.clock, Log: s.log,
 		Build: adminapi.Build{Version: v.Version, Commit: v.Commit, Date: v.Date, SDK: v.Version, Protocol: protocolVersion}})
 }
 
@@ -52,4 +54,19 @@ func cleanBasePath(p string) string {
 		return ""
 	}
 	return "/" + p
+}
+
+// watchedLogs tells those who look at a run that it has written something.
+type watchedLogs struct {
+	*logs.Store
+	live *live.Room
+}
+
+// Append stores a chunk.
+func (l watchedLogs) Append(ctx context.Context, c logs.Chunk) error {
+	err := l.Store.Append(ctx, c)
+	if err == nil {
+		l.live.Changed(c.RunID)
+	}
+	return err
 }

@@ -29,6 +29,7 @@ import (
 	"kici/internal/server/hub"
 	"kici/internal/server/inbox"
 	"kici/internal/server/ingest"
+	"kici/internal/server/live"
 	"kici/internal/server/logs"
 	"kici/internal/server/pipeline"
 	"kici/internal/server/secrets"
@@ -51,6 +52,7 @@ type Server struct {
 	tokens   *auth.Tokens
 	secrets  *secrets.Store
 	logs     *logs.Store
+	live     *live.Room
 	git      *git.Reader
 	sources  *forge.Sources
 	inbox    *inbox.Inbox
@@ -141,12 +143,19 @@ func (s *Server) keyring() (*seal.Keyring, error) {
 func (s *Server) openExecution() {
 	settings := s.settings.Engine
 	settings.NodeID = s.node.id
+	s.live = live.New(live.Deps{DB: s.db, Logs: s.logs, Clock: s.clock, Log: s.log})
 	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
-		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.bell.Line("effects", s.effects), Changed: s.changed.note})
+		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.bell.Line("effects", s.effects), Changed: s.runChanged})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
-	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: s.logs,
+	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
 		Poke: s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
+}
+
+// runChanged tells those who count runs and those who look at them.
+func (s *Server) runChanged(runID string) {
+	s.changed.note(runID)
+	s.live.Changed(runID)
 }
 
 func (s *Server) openDispatch() (err error) {
@@ -239,6 +248,7 @@ func (s *Server) Stop() error {
 		s.loops.Stop()
 		s.flushLogs(ctx)
 	}
+	s.live.Stop()
 	return errors.Join(err, s.close())
 }
 

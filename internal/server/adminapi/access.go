@@ -51,6 +51,7 @@ var accesses = map[string]access{
 	"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs/search": {"step.logs.search", "job", "job"},
 	"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs/raw":    {"step.logs.download", "job", "job"},
 	"GET " + base + "/runs/{run}/events":                              {"run.detail.read", "run", "run"},
+	"GET " + base + "/runs/{run}/events/stream":                       {"run.detail.read", "run", "run"},
 	"GET " + base + "/runs/{run}/jobs/{job}/context":                  {"run.detail.read", "job", "job"},
 	"GET " + base + "/executions":                                     {"runs.list.read", "run", ""},
 	"GET " + base + "/executions/{run}":                               {"run.detail.read", "run", "run"},

@@ -12,6 +12,7 @@ import (
 	"kici/internal/server/forge"
 	"kici/internal/server/inbox"
 	"kici/internal/server/ingest"
+	"kici/internal/server/live"
 	"kici/internal/server/secrets"
 	"kici/internal/server/store"
 )
@@ -110,6 +111,7 @@ func known(err error) *refusal {
 		{forge.ErrNoCommit, http.StatusNotFound, ""},
 		{forge.ErrRefused, http.StatusBadRequest, ""},
 		{ingest.ErrCannotTrigger, http.StatusConflict, ""},
+		{live.ErrBusy, http.StatusServiceUnavailable, ""},
 		{inbox.ErrBacklog, http.StatusServiceUnavailable, "Too many deliveries are waiting"},
 		{secrets.ErrNotConfigured, http.StatusServiceUnavailable, "Secret store not configured on this orchestrator"},
 		{secrets.ErrInvalid, http.StatusBadRequest, ""},

@@ -65,7 +65,7 @@ type Build struct {
 	Protocol int // newest version of the agents' protocol
 }
 
-// Deps are what an API works with. A nil Logs, Trigger, Kicker or Secrets makes its routes answer 503.
+// Deps are what an API works with. A nil Logs, Live, Trigger, Kicker or Secrets makes its routes answer 503.
 type Deps struct {
 	DB      *store.DB
 	Tokens  *auth.Tokens
@@ -74,6 +74,7 @@ type Deps struct {
 	Sources Sources
 	Secrets Secrets
 	Logs    Logs
+	Live    Live
 	Kicker  Kicker
 	// Nil: the node gives out no jobs, and the routes about that do not exist.
 	Dispatcher Dispatcher
@@ -164,6 +165,7 @@ func (a *API) routes() []route {
 		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs/raw", auth.RunRead, false, a.rawLog},
 
 		{"GET " + base + "/runs/{run}/events", auth.RunRead, false, a.listEvents},
+		{"GET " + base + "/runs/{run}/events/stream", auth.RunRead, false, a.watchRun},
 		{"GET " + base + "/runs/{run}/jobs/{job}/context", auth.RunRead, false, a.showContext},
 
 		{"GET " + base + "/executions", auth.RunRead, false, a.listExecutions},

@@ -24,6 +24,7 @@ import (
 	"kici/internal/server/forge/local"
 	"kici/internal/server/inbox"
 	"kici/internal/server/ingest"
+	"kici/internal/server/live"
 	"kici/internal/server/logs"
 	"kici/internal/server/queue"
 	"kici/internal/server/secrets"
@@ -76,13 +77,15 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	t.Cleanup(func() { check(t, s.Logs.Close()) })
 	settings := engine.DefaultSettings()
 	settings.NodeID = "n"
-	s.Engine = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke()})
+	room := live.New(live.Deps{DB: db, Logs: s.Logs, Clock: clock, Log: log})
+	t.Cleanup(room.Stop)
+	s.Engine = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke(), Changed: room.Changed})
 	s.Tokens, s.Sources, s.Secrets = auth.New(db, clock, log), forge.NewSources(db, keys, clock), secrets.New(db, keys, clock)
 	reader := git.NewReader(git.Options{})
 	t.Cleanup(reader.Close)
 	in := ingest.New(ingest.Deps{Sources: s.Sources, Inbox: inbox.New(db, clock, service.NewPoke(), inbox.Options{NodeID: "n"}), Clock: clock, Log: log,
 		Refs: map[string]forge.Refs{forge.Local: local.New(reader)}})
-	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets, Logs: s.Logs,
+	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets, Logs: s.Logs, Live: room,
 		Kicker: s, Clock: clock, Log: log, Build: adminapi.Build{Version: "1.2.3", Commit: "abc", Protocol: 1}})
 	s.API.Booted()
 	s.Owner, s.Admin, s.Auditor = s.token(t, auth.RoleOwner, ""), s.token(t, auth.RoleAdmin, ""), s.token(t, auth.RoleAuditor, "")
