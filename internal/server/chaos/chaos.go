@@ -62,7 +62,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	defer s.close()
 	w := &workload{system: s, maxOpen: 2 * o.Agents, seen: map[string]told{}}
-	faults := plan(o.Seed, shape{servers: o.Servers, agents: o.Agents, duration: o.Duration})
+	faults := plan(o.Seed, shape{servers: o.Servers, agents: o.Agents, lines: len(s.lines), duration: o.Duration})
 	o.say("seed %d: %d faults within %s", o.Seed, len(faults), o.Duration)
 	if err := w.live(ctx, o, faults, &r); err != nil {
 		return r, err

@@ -29,7 +29,7 @@ type Fault struct {
 	At     time.Duration
 	For    time.Duration
 	Action Action
-	Target int // server, agent, or line; the line after those of the agents is that of the senders
+	Target int // server, agent, or line: those of the agents, that of the senders, that of the servers to their database
 }
 
 // String is the fault as the progress tells it.
@@ -39,8 +39,8 @@ func (f Fault) String() string {
 
 // shape is what there is to be killed.
 type shape struct {
-	servers, agents int
-	duration        time.Duration
+	servers, agents, lines int
+	duration               time.Duration
 }
 
 // actions with how often each is chosen, and what it is done to.
@@ -57,11 +57,13 @@ var actions = []struct {
 
 func (s shape) serverCount() int { return s.servers }
 func (s shape) agentCount() int  { return s.agents }
-func (s shape) lineCount() int   { return s.agents + 1 }
+func (s shape) lineCount() int   { return s.lines }
 
-// The times of faults. Long ones, which outlast every patience of the system, come in long runs only.
+// The times of faults. Some plans are denser than others, since a system that is never left alone gets nowhere. Long faults,
+// which outlast every patience of the system, come in long runs only.
 const (
-	meanGap   = 700 * time.Millisecond
+	meanGap   = 500 * time.Millisecond // of the densest plan
+	sparsest  = 4                      // times as long is that of the sparsest
 	shortest  = 50 * time.Millisecond
 	usual     = 3 * time.Second
 	longest   = 35 * time.Second
@@ -78,7 +80,8 @@ func plan(seed uint64, s shape) []Fault {
 	}
 	var faults []Fault
 	busy := map[[2]int]time.Duration{} // until when a target has its fault
-	for at := meanGap; at < s.duration; at += shortest + time.Duration(rng.ExpFloat64()*float64(meanGap)) {
+	gap := float64(meanGap) * (1 + rng.Float64()*(sparsest-1))
+	for at := meanGap; at < s.duration; at += shortest + time.Duration(rng.ExpFloat64()*gap) {
 		a := actions[pick(rng.IntN(total))]
 		f := Fault{At: at, Action: a.Action, Target: rng.IntN(a.on(s)), For: length(rng, s)}
 		f.For = min(f.For, s.duration-at)

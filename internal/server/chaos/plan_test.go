@@ -12,6 +12,7 @@ func TestThePlanFollowsFromItsSeedAndKeepsItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := shape{
 			servers: rapid.IntRange(1, 5).Draw(t, "servers"), agents: rapid.IntRange(1, 8).Draw(t, "agents"),
+			lines:    rapid.IntRange(1, 10).Draw(t, "lines"),
 			duration: time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second,
 		}
 		seed := rapid.Uint64().Draw(t, "seed")
@@ -46,7 +47,7 @@ func TestThePlanFollowsFromItsSeedAndKeepsItsBounds(t *testing.T) {
 func TestALongPlanHasEveryKindOfFault(t *testing.T) {
 	seen := map[Action]int{}
 	long := 0
-	for _, f := range plan(1, shape{servers: 3, agents: 4, duration: 10 * time.Minute}) {
+	for _, f := range plan(1, shape{servers: 3, agents: 4, lines: 6, duration: 10 * time.Minute}) {
 		seen[f.Action]++
 		if f.For > usual {
 			long++

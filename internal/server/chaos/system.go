@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,7 +24,9 @@ type system struct {
 	witness *witness
 	nodes   []*node
 	agents  []*unit
-	lines   []*link // one for each agent, and one for the senders
+	lines   []*link // one for each agent, one for the senders, and one for the servers to a shared database
+	senders *link   // among them
+	shared  *link   // to the database, nil without a shared one; among them once everything is up
 
 	mu      sync.Mutex
 	crashes []string
@@ -55,25 +58,33 @@ func (n *node) set(s *proc.Server) *proc.Process {
 // may be gone for four seconds, and has two for its answer to a dispatch.
 var environ = []string{"KICI_AGENT_MAX_RECONNECT_DELAY_MS=2000", "KICI_DISPATCH_ACK_TIMEOUT_MS=2000", "KICI_LOG_LEVEL=debug"}
 
+// startTries is how often a server is started that does not come up: its database may be out of reach in that moment, and
+// whoever keeps servers running starts them again.
+const startTries = 5
+
 // build starts everything.
 func build(ctx context.Context, o Options) (s *system, err error) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails, by its documentation
 	env := append([]string{"KICI_SECRET_KEY=" + hex.EncodeToString(key)}, environ...)
-	if o.Postgres != "" {
-		env = append(env, "KICI_DATABASE_URL="+o.Postgres)
-	}
 	s = &system{witness: &witness{}}
-	s.Rig, err = rig.New(ctx, rig.Options{Name: "chaos", Repo: "chaos/app", Workflow: workflows, Environ: env,
-		AdminToken: rand.Text() + rand.Text(), Logs: o.Logs, RateLimit: 100_000})
-	if err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
+	if o.Postgres != "" {
+		url, err := s.share(o.Postgres)
+		if err != nil {
+			return nil, err
+		}
+		env = append(env, "KICI_DATABASE_URL="+url)
+	}
+	s.Rig, err = rig.New(ctx, rig.Options{Name: "chaos", Repo: "chaos/app", Workflow: workflows, Environ: env,
+		AdminToken: rand.Text() + rand.Text(), Logs: o.Logs, RateLimit: 100_000})
+	if err != nil {
+		return nil, err
+	}
 	if err := os.WriteFile(s.script(), script, 0o600); err != nil {
 		return nil, err
 	}
@@ -83,7 +94,24 @@ func build(ctx context.Context, o Options) (s *system, err error) {
 	if err := s.startAgents(ctx, o.Agents); err != nil {
 		return nil, err
 	}
+	if s.shared != nil {
+		s.lines = append(s.lines, s.shared)
+	}
 	return s, s.AwaitAgents(ctx, o.Agents)
+}
+
+// share opens the line to a shared database and gives the URL by which servers reach it.
+func (s *system) share(postgres string) (string, error) {
+	u, err := url.Parse(postgres)
+	if err != nil || u.Port() == "" {
+		return "", errors.New("the URL of the database must name host and port") // its error would repeat the password
+	}
+	address := u.Host
+	if s.shared, err = openLink(func() []string { return []string{address} }, nil); err != nil {
+		return "", err
+	}
+	u.Host = s.shared.address()
+	return u.String(), nil
 }
 
 func (s *system) script() string { return filepath.Join(s.Base, "work.sh") }
@@ -95,7 +123,7 @@ func (s *system) startNodes(ctx context.Context, count int) error {
 		if i == 0 {
 			n.folder = filepath.Base(s.Server.Data)
 		}
-		n.unit = unit{name: n.folder, crash: s.crashed, start: func(ctx context.Context) (*proc.Process, error) {
+		n.unit = unit{name: n.folder, crash: s.crashed, tries: startTries, start: func(ctx context.Context) (*proc.Process, error) {
 			server, err := s.StartNode(ctx, n.folder)
 			if err != nil {
 				return nil, err
@@ -121,7 +149,8 @@ func (s *system) startAgents(ctx context.Context, count int) error {
 			return err
 		}
 		s.lines = append(s.lines, l)
-		if i == count { // that of the senders
+		if i == count {
+			s.senders = l
 			return nil
 		}
 		id := fmt.Sprint("agent-", i)
@@ -190,10 +219,15 @@ func (s *system) rest() {
 	for _, l := range s.lines {
 		l.close()
 	}
+	if s.shared != nil {
+		s.shared.close()
+	}
 }
 
 // close ends everything and removes the folder.
 func (s *system) close() {
 	s.rest()
-	s.Rig.Close()
+	if s.Rig != nil {
+		s.Rig.Close()
+	}
 }

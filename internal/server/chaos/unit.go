@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
+	"kici/internal/kit/service"
 	"kici/internal/proc"
 )
 
@@ -13,6 +15,7 @@ type unit struct {
 	name  string
 	start func(ctx context.Context) (*proc.Process, error)
 	crash func(words string) // told when the process ends by itself
+	tries int                // to start it, at least one is made
 
 	mu      sync.Mutex
 	process *proc.Process // nil while it is down
@@ -27,6 +30,9 @@ func (u *unit) up(ctx context.Context) error {
 		return nil
 	}
 	p, err := u.start(ctx)
+	for again := 1; err != nil && again < u.tries && service.Sleep(ctx, time.Second); again++ {
+		p, err = u.start(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("start %s again: %w", u.name, err)
 	}

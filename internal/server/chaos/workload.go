@@ -63,7 +63,7 @@ func (w *workload) openRuns() int {
 }
 
 func (w *workload) pushOne(life context.Context, mark string) {
-	p := rig.Push{URL: "http://" + w.lines[len(w.lines)-1].address(), Mark: mark,
+	p := rig.Push{URL: "http://" + w.senders.address(), Mark: mark,
 		More: map[string]any{"chaos": map[string]string{"script": w.script(), "ledger": w.ledger(), "mark": mark}}}
 	for life.Err() == nil {
 		ctx, cancel := context.WithTimeout(life, answerTime)
