@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	"kici/internal/core/ci"
@@ -38,6 +39,13 @@ func (s *system) collect(ctx context.Context, o Options, f *facts) error {
 	for _, n := range s.nodes {
 		if err := readLogs(ctx, filepath.Join(s.Base, n.folder, "logs"), f); err != nil {
 			return err
+		}
+	}
+	if runtime.GOOS == "linux" { // elsewhere no kernel ends what a killed process has started
+		for _, a := range s.agents {
+			for _, at := range a.ends {
+				f.Ends = append(f.Ends, agentEnd{Agent: a.name, At: at})
+			}
 		}
 	}
 	s.mu.Lock()

@@ -21,6 +21,7 @@ type facts struct {
 	Acked      ackedFacts
 	Seen       []sighting
 	Open       []openRun
+	Ends       []agentEnd
 	Crashes    []string // servers and agents that ended by themselves, with their last words
 }
 
@@ -131,4 +132,10 @@ type sighting struct {
 type openRun struct {
 	Run         string
 	Explanation string
+}
+
+// agentEnd is the moment when an agent's process was gone, killed or stopped.
+type agentEnd struct {
+	Agent string
+	At    int64
 }

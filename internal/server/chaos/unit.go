@@ -19,6 +19,7 @@ type unit struct {
 
 	mu      sync.Mutex
 	process *proc.Process // nil while it is down
+	ends    []int64       // when it was ended, milliseconds since 1970
 	watch   sync.WaitGroup
 }
 
@@ -66,9 +67,13 @@ func (u *unit) down(how func(*proc.Process)) {
 	p := u.process
 	u.process = nil
 	u.mu.Unlock()
-	if p != nil {
-		how(p)
+	if p == nil {
+		return
 	}
+	how(p)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ends = append(u.ends, time.Now().UnixMilli())
 }
 
 // with does something to the process, if the unit is up.

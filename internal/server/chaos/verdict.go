@@ -40,6 +40,7 @@ var promises = []struct {
 	{"a job runs only after what it needs", (*check).needs},
 	{"a job is executed as often as its attempts say", (*check).attempts},
 	{"no two attempts of a job overlap", (*check).overlaps},
+	{"nothing of a job outlives its agent", (*check).survivors},
 	{"an acknowledged end is stored", (*check).ackedEnds},
 	{"an acknowledged line is stored", (*check).ackedLines},
 	{"the log of a step is complete, in order and without repetition", (*check).logs},
@@ -331,6 +332,19 @@ func (c *check) overlaps() {
 		for i := 1; i < len(all); i++ {
 			if all[i].Begun < all[i-1].Last {
 				c.fail("%s: %s ran until %d, and %s began at %d", c.name(id), all[i-1].Token, all[i-1].Last, all[i].Token, all[i].Begun)
+			}
+		}
+	}
+}
+
+// agony is how long the kernel may take to end what a killed agent has started.
+const agony = 1000
+
+func (c *check) survivors() {
+	for _, end := range c.Ends {
+		for _, e := range c.Executions {
+			if e.Agent == end.Agent && e.Begun <= end.At && e.Last > end.At+agony {
+				c.fail("%s ended at %d, and job %s of %s for push %s (%s) ran on until %d", end.Agent, end.At, e.Job, e.Workflow, e.Mark, e.Token, e.Last)
 			}
 		}
 	}

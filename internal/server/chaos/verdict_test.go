@@ -149,6 +149,7 @@ func TestWhatIsAllowedPasses(t *testing.T) {
 			f.unexecute("tell")
 			f.Steps = slices.DeleteFunc(f.Steps, func(s stepFact) bool { return s.Job == j.ID })
 		}},
+		{"an agent that ended between two jobs", func(f *facts) { f.Ends = []agentEnd{{"agent-0", f.execution("pack").Last + 1}} }},
 		{"a line that came too late to be stored", func(f *facts) {
 			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", 0}, Agent: "agent-0", Text: "late", At: f.job("ladder/build").Ended + late + 1})
 		}},
@@ -255,6 +256,7 @@ func TestEveryBrokenPromiseIsSeen(t *testing.T) {
 			again.Agent, again.Token, again.Begun = "agent-1", "again", again.Begun+1
 			f.Executions = append(f.Executions, again)
 		}, "no two attempts", "again began"},
+		{"a step runs on without its agent", func(f *facts) { f.Ends = []agentEnd{{"agent-0", f.execution("pack").Begun + 1}} }, "nothing of a job", "ran on"},
 		{"an acknowledged end is lost", func(f *facts) { f.job("ladder/pack").Ended++; f.Acked.Ends[4].At-- }, "an acknowledged end", "job pack"},
 		{"an acknowledged line is lost", func(f *facts) {
 			key := stepKey{"ladder/build", 1}
