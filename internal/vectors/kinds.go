@@ -20,33 +20,45 @@ var rooms = map[string]map[string]string{
 		"scope": "decide/contexts",
 	},
 	"inline-eval.json": {"string": "kit/script", "record": "kit/script", "fields": "decide/plan"},
+	"run-aggregation.json": {
+		"foldRun": "decide/lifecycle", "failureCategory": "decide/lifecycle", "upstreamOutputs": "decide/lifecycle",
+		"upstreamStatuses": "decide/lifecycle", "flattenSteps": "core/lockfile", "upstreamBaseNames": "core/lockfile",
+		"parseOutputsCell": "server/engine",
+	},
 }
 
 // LoadKind reads the cases of one kind from a file of several, as Load does. It fails when the file has a case of a kind
 // that no room's tests are known to check.
 func LoadKind(t testing.TB, name, kind string) []Case {
 	t.Helper()
-	known, ok := rooms[name]
-	if _, mine := known[kind]; !ok || !mine {
-		t.Fatalf("no room is known to check kind %q of %s", kind, name)
-	}
-	cases := Load(t, name)
-	for _, c := range cases {
-		if of := kindOf(t, c); known[of] == "" {
-			t.Fatalf("%s: case %q is of kind %q, which no room is known to check", name, c.Name, of)
+	return ofKind(t, name, kind, Load(t, name), func(c Case) string {
+		var in struct{ Op, Fn string }
+		if err := json.Unmarshal(c.Input, &in); err != nil {
+			t.Fatalf("decode input of vector %q: %v", c.Name, err)
 		}
-	}
-	return slices.DeleteFunc(cases, func(c Case) bool { return kindOf(t, c) != kind })
+		if in.Op == "" || in.Op == "helper" {
+			return in.Fn
+		}
+		return in.Op
+	})
 }
 
-func kindOf(t testing.TB, c Case) string {
+// LoadFunction is LoadKind for a suite; a kind is a function.
+func LoadFunction(t testing.TB, name, fn string) []SuiteCase {
 	t.Helper()
-	var in struct{ Op, Fn string }
-	if err := json.Unmarshal(c.Input, &in); err != nil {
-		t.Fatalf("decode input of vector %q: %v", c.Name, err)
+	return ofKind(t, name, fn, LoadSuite(t, name), func(c SuiteCase) string { return c.Fn })
+}
+
+func ofKind[C any](t testing.TB, name, kind string, cases []C, kindOf func(C) string) []C {
+	t.Helper()
+	known := rooms[name]
+	if known[kind] == "" {
+		t.Fatalf("no room is known to check kind %q of %s", kind, name)
 	}
-	if in.Op == "" || in.Op == "helper" {
-		return in.Fn
+	for _, c := range cases {
+		if of := kindOf(c); known[of] == "" {
+			t.Fatalf("%s has a case of kind %q, which no room is known to check", name, of)
+		}
 	}
-	return in.Op
+	return slices.DeleteFunc(cases, func(c C) bool { return kindOf(c) != kind })
 }

@@ -15,26 +15,26 @@ import (
 )
 
 func TestVectorsIsMatch(t *testing.T) {
-	for _, c := range vectors.Load(t, "globs.json") {
-		var in struct {
-			Op      string
-			Pattern json.RawMessage
-			Value   string
-		}
-		if err := json.Unmarshal(c.Input, &in); err != nil {
-			t.Fatal(err)
-		}
-		if in.Op != "isMatch" {
-			continue
-		}
-		var pattern string
-		var want bool
-		if err := errors.Join(json.Unmarshal(in.Pattern, &pattern), json.Unmarshal(c.Expected, &want)); err != nil {
-			t.Fatal(err)
-		}
+	for _, c := range vectors.LoadKind(t, "globs.json", "isMatch") {
 		t.Run(c.Name, func(t *testing.T) {
-			if got, err := Match(pattern, in.Value); err != nil || got != want {
-				t.Errorf("%v, %v; want %v", got, err, want)
+			var in struct{ Pattern, Value string }
+			if err := json.Unmarshal(c.Input, &in); err != nil {
+				t.Fatal(err)
+			}
+			got, err := Match(in.Pattern, in.Value)
+			var want bool
+			if json.Unmarshal(c.Expected, &want) == nil {
+				if err != nil || got != want {
+					t.Errorf("%v, %v; want %v", got, err, want)
+				}
+				return
+			}
+			var failed struct{ Error string }
+			if err := json.Unmarshal(c.Expected, &failed); err != nil {
+				t.Fatal(err)
+			}
+			if failed.Error != "TypeError" || !errors.Is(err, ErrEmpty) {
+				t.Errorf("%v, %v; want error %s", got, err, failed.Error)
 			}
 		})
 	}

@@ -299,6 +299,34 @@ func TestTextsThatDatabasesRefuseAreReplaced(t *testing.T) {
 	}
 }
 
+func TestVectorsFlattenSteps(t *testing.T) {
+	for _, c := range vectors.LoadFunction(t, "run-aggregation.json", "flattenSteps") {
+		var in struct{ Steps json.RawMessage }
+		decode(t, c.Input, &in)
+		t.Run(c.ID, func(t *testing.T) { flattenVector(t, in.Steps, c.Expected) })
+	}
+}
+
+// The names that a dependant is told outputs of are those of the entries that name a job and nothing else.
+func TestVectorsUpstreamBaseNames(t *testing.T) {
+	for _, c := range vectors.LoadFunction(t, "run-aggregation.json", "upstreamBaseNames") {
+		var in struct{ Needs json.RawMessage }
+		var want []string
+		decode(t, c.Input, &in)
+		decode(t, c.Expected, &want)
+		j, _ := loadJob(t, `"needs":`+string(in.Needs))
+		got := []string{}
+		for _, n := range j.Needs {
+			if n.Name != "" && n.Group == "" {
+				got = append(got, n.Name)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", c.ID, diff)
+		}
+	}
+}
+
 // bigDocument is a document of about the given size with ordinary content.
 func bigDocument(size int) []byte {
 	var b bytes.Buffer

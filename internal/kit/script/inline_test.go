@@ -12,35 +12,39 @@ import (
 )
 
 func TestVectorsInline(t *testing.T) {
-	for _, c := range vectors.Load(t, "inline-eval.json") {
-		var in struct {
-			Fn         string
-			Expression string
-			Event      json.RawMessage
-		}
-		must(t, json.Unmarshal(c.Input, &in))
-		if in.Fn == "fields" {
-			continue
-		}
+	inlineVectors(t, "string", func(expression string, event json.RawMessage) (any, error) {
+		return InlineString(t.Context(), expression, event)
+	})
+	inlineVectors(t, "record", func(expression string, event json.RawMessage) (any, error) {
+		r, err := InlineRecord(t.Context(), expression, event)
+		return object(t, r), err
+	})
+}
+
+func inlineVectors(t *testing.T, kind string, evaluate func(expression string, event json.RawMessage) (any, error)) {
+	for _, c := range vectors.LoadKind(t, "inline-eval.json", kind) {
 		t.Run(c.Name, func(t *testing.T) {
+			var in struct {
+				Expression string
+				Event      json.RawMessage
+			}
 			var want struct {
 				Value json.RawMessage
-				Error struct{ Kind Kind }
+				Error struct {
+					Kind          Kind
+					MessagePrefix string
+				}
 			}
+			must(t, json.Unmarshal(c.Input, &in))
 			must(t, json.Unmarshal(c.Expected, &want))
-			var got any
-			var err error
-			if in.Fn == "record" {
-				var r Record
-				r, err = InlineRecord(t.Context(), in.Expression, in.Event)
-				got = object(t, r)
-			} else {
-				got, err = InlineString(t.Context(), in.Expression, in.Event)
-			}
+			got, err := evaluate(in.Expression, in.Event)
 			if kindOf(err) != want.Error.Kind || err != nil && want.Error.Kind == "" {
 				t.Fatalf("got %v (%s), want kind %q", err, kindOf(err), want.Error.Kind)
 			}
 			if err != nil {
+				if !strings.HasPrefix(err.Error(), want.Error.MessagePrefix) {
+					t.Errorf("got %v, want %s…", err, want.Error.MessagePrefix)
+				}
 				return
 			}
 			if diff := cmp.Diff(compact(t, want.Value), compact(t, got)); diff != "" {

@@ -106,9 +106,7 @@ func upstreamsOf(ctx context.Context, q store.Querier, jobID string) (up upstrea
 		if err := rows.Scan(&u.Name, &u.Base, &u.Kind, &u.Label, &u.Status, &outputs, &group); err != nil {
 			return up, err
 		}
-		if outputs.Valid {
-			u.Outputs = json.RawMessage(outputs.String)
-		}
+		u.Outputs = storedOutputs(outputs.String)
 		if !slices.Contains(up.bases, u.Base) {
 			up.bases = append(up.bases, u.Base)
 		}
