@@ -22,13 +22,6 @@ const effectBatch = 200
 // the reconciliation of its registration, so nothing is lost with a row that is dropped.
 const effectLife = 10 * time.Minute
 
-// agentEffect is what the outbox holds for an agent: a cancel or a close, or a frame that is sent as it stands, such as
-// the late answer to a question of its job.
-type agentEffect struct {
-	engine.AgentEffect
-	Frame json.RawMessage `json:"frame,omitempty"`
-}
-
 // carry tells this node's agents what the outbox holds for them. It is woken by the engine of every node, and when an
 // agent has connected.
 func (s *Server) carry(ctx context.Context) error {
@@ -103,7 +96,7 @@ func (s *Server) homeless(ctx context.Context, elsewhere map[string][]outbox.Eff
 // tell carries an effect and reports whether its agent is connected here. What cannot be read now cannot be read later,
 // so it counts as carried.
 func (s *Server) tell(effect outbox.Effect) bool {
-	var what agentEffect
+	var what engine.AgentEffect
 	if err := json.Unmarshal(effect.Payload, &what); err != nil {
 		s.log.Error("effect for an agent dropped", "agent", effect.Target, "err", err)
 		return true

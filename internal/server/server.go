@@ -149,6 +149,7 @@ func (s *Server) openExecution() {
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
+		Concurrency: engine.Groups{Engine: s.engine},
 		Poke: s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
 }
 
@@ -194,6 +195,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go("pipeline", s.pipeline.Run)
 	s.loops.Go("dispatch", s.dispatch.Run)
 	s.loops.Go("engine sweep", s.engine.Sweep)
+	s.loops.Go("run effects", s.engine.Follow)
 	s.loops.Go("agent effects", s.carry)
 	s.loops.Go("node", s.beat)
 	s.loops.Go("pulse", s.pulse.Run)

@@ -182,15 +182,29 @@ func (e *Engine) Connected(ctx context.Context, agentID string, inFlight []wire.
 	r := lifecycle.Return{Agent: agentID, Fresh: fresh, Truthful: slices.Contains(agent.Features, wire.FeatureFrameAck)}
 	for _, row := range rows {
 		r.Listed = slices.ContainsFunc(inFlight, func(j wire.InFlightJob) bool { return j.JobID == row.JobID })
-		err := e.onJob(ctx, row.JobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
-			r.Deadline = now + e.settings.RecoveryWindow.Milliseconds()
-			return lifecycle.Returned(run, job, r, now)
-		})
-		if err != nil {
+		if err := e.returned(ctx, row.JobID, r); err != nil {
 			return nil, err
 		}
 	}
 	return e.strays(ctx, agentID, inFlight)
+}
+
+// returned settles one job of an agent that registers, and repeats the answers that it may have missed.
+func (e *Engine) returned(ctx context.Context, jobID string, r lifecycle.Return) error {
+	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		run, job, err := lockJob(ctx, tx, jobID)
+		if err != nil {
+			return err
+		}
+		now := e.clock.Millis()
+		r.Deadline = now + e.settings.RecoveryWindow.Milliseconds()
+		o := lifecycle.Returned(run, job, r, now)
+		e.explain(run.ID, o)
+		if err := e.apply(ctx, tx, run, o); err != nil || !r.Listed || !r.Fresh || o.Ignored != "" {
+			return err
+		}
+		return e.remindWaiter(ctx, tx, run.ID, jobID, r.Agent, now)
+	})
 }
 
 // strays are the jobs that an agent says it holds and that are not its own any more.

@@ -23,6 +23,8 @@ type AgentEffect struct {
 	Reason  string `json:"reason"`
 	Force   bool   `json:"force,omitempty"`
 	GraceMs int64  `json:"graceMs,omitempty"`
+	// Frame is a frame that is sent as it stands, such as the late answer to a question of a job; nothing else is set then.
+	Frame json.RawMessage `json:"frame,omitempty"`
 }
 
 // apply stores outcomes and then decides, in the same transaction, what the ends of jobs in it mean: for their
@@ -78,6 +80,11 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 	if o.Run != nil {
 		if err := storeRun(ctx, tx, run, *o.Run); err != nil {
 			return err
+		}
+		if o.Run.CompletedAt != 0 {
+			if err := e.releaseSlots(ctx, tx, run.ID, now); err != nil {
+				return err
+			}
 		}
 	}
 	for _, c := range o.Jobs {

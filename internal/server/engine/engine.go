@@ -44,7 +44,8 @@ type Engine struct {
 	log      *slog.Logger
 	settings Settings
 	dispatch service.Poke // there may be something to give to an agent
-	effects  service.Poke // there may be something in the outbox
+	effects  service.Poke // there may be something for agents in the outbox
+	follow   service.Poke // there may be something for runs in the outbox
 	changed  func(runID string)
 }
 
@@ -65,7 +66,7 @@ func New(d Deps) *Engine {
 	if d.Changed == nil {
 		d.Changed = func(string) {}
 	}
-	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, changed: d.Changed}
+	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(), changed: d.Changed}
 }
 
 // errRaced says that a row changed between reading and writing. The command is decided again.
