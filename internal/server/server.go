@@ -149,7 +149,7 @@ func (s *Server) openExecution() {
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
-		Concurrency: engine.Groups{Engine: s.engine},
+		Concurrency: engine.Groups{Engine: s.engine}, Approvals: engine.Approvals{Engine: s.engine},
 		Poke: s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
 }
 

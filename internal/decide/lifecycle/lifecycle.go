@@ -49,8 +49,11 @@ type Job struct {
 	Kind           ci.JobKind
 	// Deferred tells that an agent has still to compute a part of the job.
 	Deferred bool
-	// Holds counts the pending holds on the job.
-	Holds int
+	// Holds counts the pending holds on the job, and HoldReason says what the first of them waits for.
+	Holds      int
+	HoldReason *ci.Reason
+	// Guarded tells that gates are asked before the job is queued: it binds contexts, or its author asks for an approval.
+	Guarded bool
 	// SlotWaiting tells that the job was taken back from its agent until its run has a place in its concurrency group.
 	SlotWaiting bool
 }
@@ -60,6 +63,8 @@ func (j Job) gate() *ci.Reason {
 	switch {
 	case j.Deferred:
 		return reasonOf(ci.ReasonInit, "waits for an agent to compute what its author left to a function", nil)
+	case j.Holds > 0 && j.HoldReason != nil:
+		return j.HoldReason
 	case j.Holds > 0:
 		return reasonOf(ci.ReasonHold, "waits for a hold to be released", map[string]int{"holds": j.Holds})
 	case j.SlotWaiting:
@@ -73,7 +78,7 @@ func (j Job) gate() *ci.Reason {
 // admit queues a job whose needs are met, or says what else it waits for.
 func (o *Outcome) admit(job Job, c JobChange) {
 	if c.Reason = job.gate(); c.Reason == nil {
-		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowEnqueue})
+		o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowEnqueue, Guarded: job.Guarded})
 		c.Reason = queuedReason()
 	}
 	o.Jobs = append(o.Jobs, c)
@@ -123,6 +128,7 @@ type JobChange struct {
 	Hold        int  // so many more are made
 	WaitSlot    bool // it waits for a place in the concurrency group
 	GiveSlot    bool // it has one
+	CloseHolds  bool // nobody has to decide about its holds any more
 	Outputs     json.RawMessage
 	Steps       []StepResult // of the terminal report; they win over what was reported before
 }
@@ -158,6 +164,8 @@ type RowChange struct {
 	Op     RowOp
 	Until  int64
 	Reason string // a reason code, kept with the attempt that ends
+	// Guarded tells that the gates of a job have to be asked before it is queued. See Job.
+	Guarded bool
 }
 
 // RunChange is what happens to the run. Zero fields stay as they are.
@@ -208,7 +216,7 @@ func ignored(why string) Outcome { return Outcome{Ignored: why} }
 
 // end makes a job terminal.
 func (o *Outcome) end(job Job, status ci.JobStatus, reason *ci.Reason, now int64) *JobChange {
-	c := JobChange{JobID: job.ID, Status: status, Reason: reason, CompletedAt: now}
+	c := JobChange{JobID: job.ID, Status: status, Reason: reason, CompletedAt: now, CloseHolds: job.Holds > 0}
 	if reason != nil && status != ci.JobSuccess {
 		c.Error = ci.CutText(reason.Message)
 	}

@@ -23,9 +23,9 @@ func Register(jobs []Planned, now int64) Outcome {
 		case p.InitFailure != nil:
 			o.bear(p, now)
 		case len(p.Needs) > 0:
-			o.Jobs = append(o.Jobs, JobChange{JobID: p.Job.ID, Reason: NeedsReason(p.Needs)})
+			o.Jobs = append(o.Jobs, JobChange{JobID: p.Job.ID, Reason: NeedsReason(p.Needs), Hold: p.Job.Holds})
 		default:
-			o.admit(p.Job, JobChange{JobID: p.Job.ID, Satisfied: true})
+			o.admit(p.Job, JobChange{JobID: p.Job.ID, Satisfied: true, Hold: p.Job.Holds})
 		}
 	}
 	if f := allRefused(jobs); f != nil {

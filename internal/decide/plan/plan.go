@@ -45,9 +45,6 @@ type Input struct {
 	Now         int64
 	RosterGrace time.Duration // silence after which a connected host counts as lost
 	MaxHosts    int           // of one fan-out; 0: ci.MaxFanoutHosts
-	// Approvals says that the caller holds runs and jobs until people approve them. Without it whatever asks for an
-	// approval is refused: running it unasked would be the worst answer.
-	Approvals bool
 }
 
 // Plan is what to register. With an InitFailure the whole run fails and there are no jobs.
@@ -155,9 +152,6 @@ func refuse(in Input) *ci.InitFailure {
 	}
 	if len(w.Problems) > 0 {
 		return fail(ci.InitLockResolution, "workflow '%s' of the lock file cannot be used: %s", w.Name, strings.Join(w.Problems, "; "))
-	}
-	if w.Approval != nil && !in.Approvals {
-		return fail(ci.InitEnvironmentRules, "workflow '%s' asks for an approval, and this server cannot hold runs yet", w.Name)
 	}
 	if message := checkNeeds(w); message != "" {
 		return fail(ci.InitLockResolution, "%s", message)
@@ -360,9 +354,6 @@ func pick(j lockfile.Job) string {
 func (b *builder) unable(j lockfile.Job) *refusal {
 	if _, err := lockfile.ParseResources(j.Resources); err != nil {
 		return &refusal{ci.InitEnvironmentRules, fmt.Sprintf("job '%s': %v", j.Name, err)}
-	}
-	if j.Approval != nil && !b.in.Approvals {
-		return &refusal{ci.InitEnvironmentRules, fmt.Sprintf("job '%s' asks for an approval, and this server cannot hold jobs yet", j.Name)}
 	}
 	return nil
 }

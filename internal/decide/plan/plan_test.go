@@ -145,7 +145,6 @@ func TestJobsThatCannotRunAreBornFailed(t *testing.T) {
 		{"endless expression", `"concurrencyGroup":` + inline("() => { for (;;); }"), ci.InitDynamicEval, "Inline concurrencyGroup evaluation failed for job 'a': "},
 		{"empty matrix", `"matrix":{"_type":"static","values":[]}`, ci.InitMatrixExpansion, "matrix for job 'a' expands to zero combinations"},
 		{"resources", `"resources":{"cpus":1}`, ci.InitEnvironmentRules, `job 'a': resources: unknown member "cpus"`},
-		{"approval", `"approval":{"clauses":[],"when":"always"}`, ci.InitEnvironmentRules, "job 'a' asks for an approval, and this server cannot hold jobs yet"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -164,13 +163,9 @@ func TestJobsThatCannotRunAreBornFailed(t *testing.T) {
 	}
 }
 
-func TestApprovalsPassWhenTheCallerHoldsJobs(t *testing.T) {
-	in := input(parseWorkflow(t, `"approval":{"clauses":[{"team":"ops"}],"when":"always"},"jobs":[`+job("a", `"approval":{"clauses":[],"when":"always"}`)+`]`))
-	if p := build(t, in); p.InitFailure == nil || p.InitFailure.Category != ci.InitEnvironmentRules || len(p.Jobs) > 0 {
-		t.Errorf("a workflow that asks for approval is planned: %+v", p)
-	}
-	in.Approvals = true
-	p := build(t, in)
+func TestApprovalsAreForWhoeverHoldsRunsAndJobs(t *testing.T) {
+	w := parseWorkflow(t, `"approval":{"clauses":[{"team":"ops"}],"when":"always"},"jobs":[`+job("a", `"approval":{"clauses":[],"when":"always"}`)+`]`)
+	p := build(t, input(w))
 	if p.InitFailure != nil || p.Approval == nil || p.Approval.Clauses[0].Team != "ops" || p.Jobs[0].Approval == nil {
 		t.Errorf("plan %+v", p)
 	}

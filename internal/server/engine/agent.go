@@ -203,7 +203,7 @@ func (e *Engine) returned(ctx context.Context, jobID string, r lifecycle.Return)
 		if err := e.apply(ctx, tx, run, o); err != nil || !r.Listed || !r.Fresh || o.Ignored != "" {
 			return err
 		}
-		return e.remindWaiter(ctx, tx, run.ID, jobID, r.Agent, now)
+		return errors.Join(e.remindWaiter(ctx, tx, run.ID, jobID, r.Agent, now), e.remindSteps(ctx, tx, jobID, r.Agent, now))
 	})
 }
 

@@ -34,7 +34,7 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 	now := e.clock.Millis()
 	var ended []string
 	for _, o := range outcomes {
-		if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil {
+		if err := e.admit(ctx, tx, &run, &o, now); err != nil {
 			return err
 		}
 		ended = append(ended, o.Ended...)
@@ -50,12 +50,20 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 			return err
 		}
 		follow := lifecycle.Ended(a, now)
-		if err := e.storeOutcome(ctx, tx, &run, follow, now); err != nil {
+		if err := e.admit(ctx, tx, &run, &follow, now); err != nil {
 			return err
 		}
 		ended = append(ended, follow.Ended...)
 	}
 	return e.settle(ctx, tx, run, now)
+}
+
+// admit stores an outcome, without the jobs that their gates do not let into the queue.
+func (e *Engine) admit(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o *lifecycle.Outcome, now int64) error {
+	if err := e.atDoor(ctx, tx, o, now); err != nil {
+		return err
+	}
+	return e.storeOutcome(ctx, tx, run, *o, now)
 }
 
 // settle ends the run when its last job has ended.
@@ -85,11 +93,19 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 			if err := e.releaseSlots(ctx, tx, run.ID, now); err != nil {
 				return err
 			}
+			if err := closeHolds(ctx, tx, run.ID, "", now); err != nil {
+				return err
+			}
 		}
 	}
 	for _, c := range o.Jobs {
 		if err := storeJob(ctx, tx, c); err != nil {
 			return err
+		}
+		if c.CloseHolds {
+			if err := closeHolds(ctx, tx, run.ID, c.JobID, now); err != nil {
+				return err
+			}
 		}
 	}
 	for _, c := range o.Rows {

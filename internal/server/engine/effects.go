@@ -16,10 +16,13 @@ import (
 // runTopic is the outbox topic of what one run's transaction means for another run. The target is that run.
 const runTopic = "run"
 
-// runEffect is a command on another run. Exactly one field is set.
+// runEffect is a command on another run: one of its kinds.
 type runEffect struct {
 	Cancel   *ci.Reason `json:"cancel,omitempty"`   // the run makes room for another
 	GiveSlot string     `json:"giveSlot,omitempty"` // a job whose run has its place in its group now
+	// RejectHold is a hold that a newer job replaces, for the reason Why.
+	RejectHold string     `json:"rejectHold,omitempty"`
+	Why        *ci.Reason `json:"why,omitempty"`
 }
 
 // effectTick is how often commands on runs are looked for without a wake-up.
@@ -62,6 +65,13 @@ func (e *Engine) followOne(ctx context.Context, effect outbox.Effect) error {
 		mine, err := outbox.Done(ctx, tx, effect.ID)
 		if err != nil || !mine {
 			return err
+		}
+		if what.RejectHold != "" {
+			run, h, err := lockHold(ctx, tx, what.RejectHold)
+			if err != nil {
+				return err
+			}
+			return e.resolve(ctx, tx, run, h, ci.HoldRejected, "server", what.Why, e.clock.Millis())
 		}
 		return e.command(ctx, tx, effect.Target, func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error) {
 			if what.Cancel != nil {

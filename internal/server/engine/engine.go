@@ -22,6 +22,8 @@ type Settings struct {
 	CancelPolite   time.Duration // grace, hooks and some: after it a cancel becomes forced
 	CancelForced   time.Duration // after it an agent that does not confirm is given up
 	LateMessages   time.Duration // how long after its end a job's agent may still speak of it
+	// AllowSelfApproval lets whoever started a run approve its holds.
+	AllowSelfApproval bool
 }
 
 // DefaultSettings are those of a server without configuration.
@@ -34,6 +36,8 @@ func DefaultSettings() Settings {
 		CancelPolite:   6 * time.Minute,
 		CancelForced:   30 * time.Second,
 		LateMessages:   30 * time.Second,
+
+		AllowSelfApproval: true,
 	}
 }
 
@@ -47,6 +51,7 @@ type Engine struct {
 	effects  service.Poke // there may be something for agents in the outbox
 	follow   service.Poke // there may be something for runs in the outbox
 	changed  func(runID string)
+	contexts Contexts
 }
 
 // Deps are what an engine needs.
@@ -59,6 +64,8 @@ type Deps struct {
 	Effects  service.Poke
 	// Changed is called after every commit that changed something of a run. It must not block. Nil is nobody.
 	Changed func(runID string)
+	// Contexts finds what guards jobs. Nil: no name means a context that has rules.
+	Contexts Contexts
 }
 
 // New makes an engine. It owns no goroutine; Sweep is the loop to run.
@@ -66,7 +73,7 @@ func New(d Deps) *Engine {
 	if d.Changed == nil {
 		d.Changed = func(string) {}
 	}
-	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(), changed: d.Changed}
+	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(), changed: d.Changed, contexts: d.Contexts}
 }
 
 // errRaced says that a row changed between reading and writing. The command is decided again.

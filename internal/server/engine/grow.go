@@ -60,6 +60,7 @@ func (e *Engine) grow(ctx context.Context, tx *store.Tx, job lifecycle.Job, data
 	if err != nil {
 		return nil, nil, err
 	}
+	g.early = e.early
 	if job.Kind == ci.KindInit {
 		return g.fill(ctx, tx, data.InitResult)
 	}
@@ -75,6 +76,8 @@ type growth struct {
 	known    plan.Known
 	position int64
 	edgeEnd  int // first free position of a need
+	// early asks the gates of a job that joins.
+	early func(ctx context.Context, tx *store.Tx, jobID string, now int64) (*ci.Reason, *ci.InitFailure, error)
 }
 
 func loadGrowth(ctx context.Context, tx *store.Tx, job lifecycle.Job, now int64) (*growth, error) {
@@ -162,7 +165,11 @@ func (g *growth) fill(ctx context.Context, tx *store.Tx, result json.RawMessage)
 		if err := completePlace(ctx, tx, x.Jobs[0]); err != nil {
 			return nil, nil, err
 		}
-		return []lifecycle.Outcome{lifecycle.Completed(place)}, nil, nil
+		outcomes, failure, err := g.guard(ctx, tx, &place)
+		if failure != nil {
+			return []lifecycle.Outcome{lifecycle.CannotStart(place, *failure, g.now)}, nil, err
+		}
+		return append(outcomes, lifecycle.Completed(place)), nil, err
 	}
 	if err := g.replace(ctx, tx, place, x.Jobs); err != nil {
 		return nil, nil, err
@@ -279,15 +286,42 @@ func (g *growth) judge(ctx context.Context, tx *store.Tx, jobs []plan.Job, again
 		}
 		again = append(again, j.ID)
 	}
+	var outcomes []lifecycle.Outcome
 	var waiting []lifecycle.Dependant
 	for _, id := range again {
 		d, err := loadDependant(ctx, tx, id)
 		if err != nil {
 			return nil, err
 		}
-		waiting = append(waiting, d)
+		held, failure, err := g.guard(ctx, tx, &d.Job)
+		switch {
+		case err != nil:
+			return nil, err
+		case failure != nil:
+			failed = append(failed, lifecycle.Planned{Job: d.Job, InitFailure: failure})
+		default:
+			outcomes, waiting = append(outcomes, held...), append(waiting, d)
+		}
 	}
-	return []lifecycle.Outcome{lifecycle.BornFailed(failed, g.now), lifecycle.Recompute(waiting, g.now)}, nil
+	return append(outcomes, lifecycle.BornFailed(failed, g.now), lifecycle.Recompute(waiting, g.now)), nil
+}
+
+// guard asks the gates of a job that has just been made, unless they were asked when it was.
+func (g *growth) guard(ctx context.Context, tx *store.Tx, job *lifecycle.Job) ([]lifecycle.Outcome, *ci.InitFailure, error) {
+	if job.Holds > 0 {
+		return nil, nil, nil
+	}
+	reloaded, err := loadJob(ctx, tx, job.ID) // its contexts may be known only now
+	if err != nil || !reloaded.Guarded {
+		return nil, nil, err
+	}
+	job.Guarded = true
+	why, failure, err := g.early(ctx, tx, job.ID, g.now)
+	if err != nil || failure != nil || why == nil {
+		return nil, failure, err
+	}
+	job.Holds, job.HoldReason = job.Holds+1, why
+	return []lifecycle.Outcome{{Jobs: []lifecycle.JobChange{{JobID: job.ID, Hold: 1}}}}, nil, nil
 }
 
 // loadDependant reads a job with all of its needs.

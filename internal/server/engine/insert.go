@@ -61,6 +61,14 @@ func (in *insertion) job(ctx context.Context, tx *store.Tx, j plan.Job, position
 	if err != nil {
 		return err
 	}
+	var approval sql.NullString
+	if j.Approval != nil {
+		raw, err := json.Marshal(j.Approval)
+		if err != nil {
+			return err
+		}
+		approval = nullText(string(raw))
+	}
 	var matrix sql.NullString
 	if len(j.MatrixValues) > 0 {
 		raw, err := json.Marshal(j.MatrixValues)
@@ -72,7 +80,7 @@ func (in *insertion) job(ctx context.Context, tx *store.Tx, j plan.Job, position
 	_, err = tx.ExecContext(ctx, insertJobRow, j.ID, in.runID, position, ci.CutName(j.Name), ci.CutName(j.BaseName), matrix,
 		j.VariantKind, j.VariantLabel, j.FanoutIndex, j.FanoutTotal, j.WaveGated, j.MaxParallel, j.FailFast, selector,
 		string(labels), j.Pick, cmp.Or(string(j.Config), "{}"), string(contexts), in.url, in.ref, in.sha, j.TimeoutMs, j.GraceMs, in.now,
-		string(kindOf(j)), j.Deferred, nullText(in.ids[j.Target]), nullText(j.Group), nullText(in.generatorID), nullText(string(j.DynamicSource)))
+		string(kindOf(j)), j.Deferred, nullText(in.ids[j.Target]), nullText(j.Group), nullText(in.generatorID), nullText(string(j.DynamicSource)), approval)
 	return err
 }
 
@@ -114,9 +122,9 @@ const (
 	insertJobRow = `INSERT INTO execution_jobs (job_id, run_id, position, job_name, base_job_name, status, matrix_values, variant_kind,
     variant_label, fanout_index, fanout_total, wave_gated, wave_max_parallel, wave_fail_fast, selector_id, runs_on_labels, pick,
     job_config, contexts, repo_url, ref, sha, timeout_ms, grace_ms, needs_satisfied, created_at, kind, deferred, target_id, group_name,
-    generator_id, dynamic_source)
+    generator_id, dynamic_source, approval)
 VALUES ($1, $2, $3, $4, $5, 'pending', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, FALSE, $24,
-    $25, $26, $27, $28, $29, $30)`
+    $25, $26, $27, $28, $29, $30, $31)`
 
 	insertNeed = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on, via_group)
 VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (job_id, upstream_id) DO NOTHING`

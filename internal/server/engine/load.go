@@ -60,6 +60,9 @@ func loadJob(ctx context.Context, tx *store.Tx, jobID string) (lifecycle.Job, er
 	if err != nil {
 		return job, fmt.Errorf("load job %s: %w", jobID, err)
 	}
+	if err := attachHold(ctx, tx, &job); err != nil {
+		return job, err
+	}
 	return job, attachRow(ctx, tx, &job)
 }
 
@@ -72,6 +75,23 @@ func attachRow(ctx context.Context, tx *store.Tx, job *lifecycle.Job) error {
 	return nil
 }
 
+// attachHold reads what the first of a job's holds waits for.
+func attachHold(ctx context.Context, tx *store.Tx, job *lifecycle.Job) error {
+	if job.Holds == 0 {
+		return nil
+	}
+	var reason sql.NullString
+	err := tx.QueryRowContext(ctx, selectHoldReason, job.ID).Scan(&reason)
+	if isNoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("load hold of job %s: %w", job.ID, err)
+	}
+	job.HoldReason, err = decodeReason(reason)
+	return err
+}
+
 func rowOf(row queue.Row) *lifecycle.Row {
 	return &lifecycle.Row{Status: row.Status, AgentID: row.AgentID, Attempts: row.Attempts, Started: row.Started,
 		Unanswered: row.AckDeadline != 0}
@@ -82,7 +102,7 @@ func scanJob(s interface{ Scan(...any) error }, more ...any) (lifecycle.Job, err
 	var agent sql.NullString
 	var started sql.NullInt64
 	err := s.Scan(append([]any{&j.ID, &j.Name, &j.Position, &j.Status, &agent, &started, &j.CreatedAt, &j.GraceMs, &j.NeedsSatisfied,
-		&j.Wave.Gated, &j.Wave.MaxParallel, &j.Wave.FailFast, &j.Wave.Label, &j.Kind, &j.Deferred, &j.Holds, &j.SlotWaiting}, more...)...)
+		&j.Wave.Gated, &j.Wave.MaxParallel, &j.Wave.FailFast, &j.Wave.Label, &j.Kind, &j.Deferred, &j.Holds, &j.SlotWaiting, &j.Guarded}, more...)...)
 	j.AgentID, j.StartedAt = agent.String, started.Int64
 	return j, err
 }
@@ -173,6 +193,9 @@ func loadDependants(ctx context.Context, tx *store.Tx, ended lifecycle.Job) ([]l
 	}
 	out := make([]lifecycle.Dependant, len(jobs))
 	for i, job := range jobs {
+		if err := attachHold(ctx, tx, &job); err != nil {
+			return nil, err
+		}
 		edges, err := loadEdges(ctx, tx, job.ID, ended.ID)
 		if err != nil {
 			return nil, err
@@ -255,9 +278,14 @@ const (
 cancelled_by, cancel_reason, cancel_requested_at, cancel_forced FROM execution_runs WHERE run_id = $1`
 
 	jobColumns = `j.job_id, j.job_name, j.position, j.status, j.agent_id, j.started_at, j.created_at, j.grace_ms, j.needs_satisfied,
-j.wave_gated, j.wave_max_parallel, j.wave_fail_fast, j.variant_label, j.kind, j.deferred, j.holds, j.slot_waiting`
+j.wave_gated, j.wave_max_parallel, j.wave_fail_fast, j.variant_label, j.kind, j.deferred, j.holds, j.slot_waiting,
+(j.contexts <> '[]' OR j.approval IS NOT NULL)`
 
 	selectJob = `SELECT ` + jobColumns + ` FROM execution_jobs j`
+
+	selectHoldReason = `SELECT h.reason FROM execution_jobs j JOIN held_runs h ON h.run_id = j.run_id
+WHERE j.job_id = $1 AND h.status = 'pending' AND (h.job_id = j.job_id AND h.hold_scope = 'job' OR h.hold_scope = 'workflow')
+ORDER BY h.created_at, h.id LIMIT 1`
 
 	selectDependants = selectJob + ` JOIN execution_job_needs n ON n.job_id = j.job_id
 WHERE n.upstream_id = $1 AND j.status = 'pending' AND NOT j.needs_satisfied ORDER BY j.position`

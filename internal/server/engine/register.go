@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"kici/internal/core/ci"
+	"kici/internal/decide/contexts"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/decide/plan"
 	"kici/internal/server/queue"
@@ -32,7 +33,6 @@ func (e *Engine) Register(ctx context.Context, r Registration) error {
 		if failure != nil {
 			return e.apply(ctx, tx, run, lifecycle.Stillborn(*failure, now))
 		}
-		outcome := lifecycle.Register(plannedJobs(r.Plan, now), now)
 		in := newInsertion(r.RunID, checkout{r.CloneURL, r.CheckoutRef, r.SHA}, now)
 		if err := in.jobs(ctx, tx, r.Plan.Jobs, 0, positionStep); err != nil {
 			return err
@@ -40,8 +40,43 @@ func (e *Engine) Register(ctx context.Context, r Registration) error {
 		if err := in.edges(ctx, tx, r.Plan.Edges, 0); err != nil {
 			return err
 		}
-		return e.apply(ctx, tx, run, outcome)
+		planned := plannedJobs(r.Plan, now)
+		if err := e.guardPlan(ctx, tx, r, planned, now); err != nil {
+			return err
+		}
+		return e.apply(ctx, tx, run, lifecycle.Register(planned, now))
 	})
+}
+
+// guardPlan asks the gates of the jobs of a new run, and holds its roots where the whole workflow asks for an approval.
+func (e *Engine) guardPlan(ctx context.Context, tx *store.Tx, r Registration, planned []lifecycle.Planned, now int64) error {
+	var all *ci.Reason
+	if r.Plan.Approval != nil {
+		hold := contexts.Protect(contexts.Request{Approval: r.Plan.Approval}).Holds[0]
+		if err := e.open(ctx, tx, newHold{runID: r.RunID, orgID: r.OrgID, scope: ci.HoldWorkflow, hold: hold}, now); err != nil {
+			return err
+		}
+		all = &hold.Reason
+	}
+	for i := range planned {
+		p := &planned[i]
+		if p.InitFailure != nil {
+			continue
+		}
+		if p.Job.Guarded && !p.Job.Deferred {
+			why, failure, err := e.early(ctx, tx, p.Job.ID, now)
+			if err != nil {
+				return err
+			}
+			if p.InitFailure = failure; why != nil {
+				p.Job.Holds, p.Job.HoldReason = 1, why
+			}
+		}
+		if all != nil && len(p.Needs) == 0 {
+			p.Job.Holds, p.Job.HoldReason = p.Job.Holds+1, all
+		}
+	}
+	return nil
 }
 
 // admission tells why no job of the plan may be made at all.
@@ -82,8 +117,19 @@ func plannedJobs(p plan.Plan, now int64) []lifecycle.Planned {
 func plannedJob(j plan.Job, now int64) lifecycle.Job {
 	return lifecycle.Job{
 		ID: j.ID, Name: j.Name, Kind: kindOf(j), Status: ci.JobPending, CreatedAt: now, GraceMs: j.GraceMs, Deferred: j.Deferred,
-		Wave: lifecycle.Wave{Gated: j.WaveGated, MaxParallel: j.MaxParallel, FailFast: j.FailFast, Label: j.VariantLabel},
+		Guarded: len(j.Contexts) > 0 || j.Approval != nil,
+		Wave:    lifecycle.Wave{Gated: j.WaveGated, MaxParallel: j.MaxParallel, FailFast: j.FailFast, Label: j.VariantLabel},
 	}
+}
+
+// firstContext is the group whose slots the jobs of a run take.
+func firstContext(p plan.Plan) string {
+	for _, j := range p.Jobs {
+		if len(j.Contexts) > 0 {
+			return ci.CutName(j.Contexts[0])
+		}
+	}
+	return ""
 }
 
 func kindOf(j plan.Job) ci.JobKind { return cmp.Or(j.Kind, ci.KindStandard) }
@@ -101,7 +147,7 @@ func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) (bo
 		r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA), nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)),
 		nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)), nullText(ci.CutName(r.Sender)), nullText(ci.CutName(r.TriggeredBy)),
 		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event)), nullText(string(r.Plan.Document)), concurrency,
-		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode)))
+		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier))))
 	if err != nil {
 		return false, fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}
@@ -111,7 +157,8 @@ func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) (bo
 const (
 	insertRunRow = `INSERT INTO execution_runs (run_id, org_id, routing_key, workflow_name, status, provider, repo_identifier, ref, sha,
     delivery_id, request_id, trigger_event, trigger_decision, commit_message, sender, triggered_by, lock_file_source,
-    workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode)
-VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
+    workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode,
+    context, trust_tier)
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
 ON CONFLICT (run_id) DO NOTHING`
 )

@@ -46,6 +46,7 @@ func (e *Engine) SweepOnce(ctx context.Context) error {
 		e.sweepExpired(ctx, now),
 		e.sweepStale(ctx, now),
 		e.sweepRuns(ctx, now),
+		e.sweepHolds(ctx, now),
 	)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"kici/internal/core/ci"
 	"kici/internal/decide/plan"
 )
 
@@ -35,6 +36,7 @@ type Registration struct {
 	ParentRunID    string // the run that this one repeats
 	OriginalRunID  string // the first of a chain of repetitions
 	CheckMode      string // "", apply, check or check-fail-on-drift
+	TrustTier      ci.Tier
 	LockFileSource string // head or base
 	Plan           plan.Plan
 }

@@ -6,6 +6,7 @@ ALTER TABLE execution_jobs ADD COLUMN kind TEXT NOT NULL DEFAULT 'standard';  --
 ALTER TABLE execution_jobs ADD COLUMN deferred BOOLEAN NOT NULL DEFAULT FALSE;
 ALTER TABLE execution_jobs ADD COLUMN holds BIGINT NOT NULL DEFAULT 0;        -- pending holds
 ALTER TABLE execution_jobs ADD COLUMN slot_waiting BOOLEAN NOT NULL DEFAULT FALSE;
+ALTER TABLE execution_jobs ADD COLUMN approval TEXT;                          -- what the author asks for before it may run
 ALTER TABLE execution_jobs ADD COLUMN target_id TEXT;                         -- of an init job: the job it works for
 ALTER TABLE execution_jobs ADD COLUMN group_name TEXT;                        -- of a generator and of its jobs
 ALTER TABLE execution_jobs ADD COLUMN generator_id TEXT;                      -- of a generated job
@@ -54,7 +55,7 @@ CREATE TABLE held_runs (
     trigger_source TEXT NOT NULL,             -- context, explicit
     context_name   TEXT,
     status         TEXT NOT NULL,
-    reason         TEXT NOT NULL DEFAULT '',
+    reason         TEXT NOT NULL,             -- a reason document
     clauses        TEXT NOT NULL,             -- a list of {team} or {user}, all of which must be satisfied
     payload        TEXT,                      -- what a step showed its reviewers
     agent_id       TEXT NOT NULL DEFAULT '',  -- of a step: who waits for the answer
@@ -64,8 +65,8 @@ CREATE TABLE held_runs (
     resolved_at    BIGINT,
     resolved_by    TEXT
 );
-CREATE UNIQUE INDEX held_runs_open ON held_runs (run_id, job_id, hold_scope, step_index, hold_type, trigger_source)
-    WHERE status = 'pending';
+CREATE UNIQUE INDEX held_runs_open ON held_runs (run_id, job_id, hold_scope, step_index) WHERE status = 'pending';
+CREATE INDEX held_runs_slots ON held_runs (org_id, context_name) WHERE status = 'pending' AND hold_type = 'concurrency';
 CREATE INDEX held_runs_due ON held_runs (expires_at) WHERE status = 'pending';
 CREATE INDEX held_runs_run ON held_runs (run_id);
 CREATE TABLE held_run_approvals (

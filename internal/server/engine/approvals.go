@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/lockfile"
+	"kici/internal/core/wire"
+	"kici/internal/decide/contexts"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/server/store"
+)
+
+// Approvals asks people whether a step may go on.
+type Approvals struct{ *Engine }
+
+// Request stores a step's question, or finds it when it comes again: by its job and step while it is open, and by its
+// message id once it is decided. A nil answer says that nobody has decided yet.
+func (a Approvals) Request(ctx context.Context, agentID string, m wire.ApprovalRequest) (answer *wire.ApprovalResolved, err error) {
+	err = a.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		answer = nil
+		run, job, err := lockJob(ctx, tx, m.JobID)
+		if err != nil {
+			return err
+		}
+		if !lifecycle.Accepts(job, lifecycle.Report{Agent: agentID}) || run.Cancel != nil {
+			answer = &wire.ApprovalResolved{RequestID: m.MessageID, RunID: m.RunID, JobID: m.JobID, StepIndex: m.StepIndex,
+				Outcome: wire.ApprovalRejected, Reason: notAssigned}
+			return nil
+		}
+		known, err := a.asked(ctx, tx, agentID, m)
+		if err != nil {
+			return err
+		}
+		if known != nil {
+			if known.status.Terminal() {
+				resolved := stepAnswer(*known, known.status, nil)
+				answer = &resolved
+			}
+			return nil
+		}
+		return a.openStep(ctx, tx, run, agentID, m)
+	})
+	return answer, err
+}
+
+// asked finds the hold of a question that came before. An open one is told where its answer goes now.
+func (a Approvals) asked(ctx context.Context, tx *store.Tx, agentID string, m wire.ApprovalRequest) (*openHold, error) {
+	found, err := ids(ctx, tx, `SELECT id FROM held_runs WHERE job_id = $1 AND hold_scope = 'step' AND step_index = $2
+AND (status = 'pending' OR request_id = $3) ORDER BY created_at DESC, id DESC LIMIT 1`, m.JobID, m.StepIndex, m.MessageID)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	_, h, err := lockHold(ctx, tx, found[0])
+	if err != nil || h.status.Terminal() {
+		return &h, err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE held_runs SET agent_id = $2, request_id = $3 WHERE id = $1", h.id, agentID, m.MessageID)
+	return &h, err
+}
+
+func (a Approvals) openStep(ctx context.Context, tx *store.Tx, run lifecycle.Run, agentID string, m wire.ApprovalRequest) error {
+	var orgID string
+	if err := tx.QueryRowContext(ctx, "SELECT org_id FROM execution_runs WHERE run_id = $1", run.ID).Scan(&orgID); err != nil {
+		return fmt.Errorf("find organisation of run %s: %w", run.ID, err)
+	}
+	approval := lockfile.Approval{Reason: ci.CutText(m.Reason), TimeoutSeconds: float64(m.TimeoutSeconds)}
+	for _, c := range m.Clauses[:min(len(m.Clauses), ci.MaxListEntries)] {
+		approval.Clauses = append(approval.Clauses, lockfile.Clause{Team: ci.CutName(c.Team), User: ci.CutName(c.User)})
+	}
+	var payload json.RawMessage
+	if m.Payload != nil {
+		raw, err := json.Marshal(m.Payload)
+		if err != nil {
+			return fmt.Errorf("encode what a step shows its reviewers: %w", err)
+		}
+		payload = raw
+	}
+	hold := contexts.Protect(contexts.Request{Approval: &approval}).Holds[0]
+	return a.open(ctx, tx, newHold{runID: run.ID, orgID: orgID, jobID: m.JobID, scope: ci.HoldStep, stepIndex: m.StepIndex,
+		stepName: m.StepName, payload: payload, agentID: agentID, requestID: m.MessageID, hold: hold}, a.clock.Millis())
+}
+
+// remindSteps repeats the answers that an agent may have missed while it was away.
+func (e *Engine) remindSteps(ctx context.Context, tx *store.Tx, jobID, agentID string, now int64) error {
+	decided, err := ids(ctx, tx, `SELECT id FROM held_runs WHERE job_id = $1 AND agent_id = $2 AND hold_scope = 'step'
+AND status <> 'pending' ORDER BY created_at, id`, jobID, agentID)
+	if err != nil {
+		return err
+	}
+	for _, id := range decided {
+		_, h, err := lockHold(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if err := e.answerStep(ctx, tx, h, h.status, nil, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepHolds releases the holds whose time or slot has come, and ends what nobody decided about in time.
+func (e *Engine) sweepHolds(ctx context.Context, now int64) error {
+	pending, groups, err := e.dueHolds(ctx, now)
+	if err != nil || len(pending) == 0 {
+		return err
+	}
+	free := map[string]int64{}
+	for key, of := range groups {
+		if free[key], err = e.freeSlots(ctx, of); err != nil {
+			return err
+		}
+	}
+	released, expired := contexts.Sweep(pending, free, now)
+	for _, id := range released {
+		if err := e.sweepHold(ctx, id, ci.HoldReleased); err != nil {
+			return err
+		}
+	}
+	for _, id := range expired {
+		if err := e.sweepHold(ctx, id, ci.HoldExpired); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slots are those of a context of one organisation: contexts of one name are not the same in two.
+type slots struct{ orgID, context string }
+
+func (s slots) key() string { return s.orgID + "\x00" + s.context }
+
+// dueHolds lists the pending holds that a sweep may act on, those whose time is up and those that wait for a slot, with
+// the slots that the latter wait for, by key.
+func (e *Engine) dueHolds(ctx context.Context, now int64) ([]contexts.Waiting, map[string]slots, error) {
+	rows, err := e.db.Read().QueryContext(ctx, selectDueHolds, now, sweepBatch)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list due holds: %w", err)
+	}
+	defer rows.Close()
+	var out []contexts.Waiting
+	groups := map[string]slots{}
+	for rows.Next() {
+		var w contexts.Waiting
+		var of slots
+		if err := rows.Scan(&w.ID, &w.Type, &of.orgID, &of.context, &w.CreatedAt, &w.ExpiresAt); err != nil {
+			return nil, nil, err
+		}
+		if w.Type == ci.HoldConcurrency {
+			w.Group = of.key()
+			groups[w.Group] = of
+		}
+		out = append(out, w)
+	}
+	return out, groups, rows.Err()
+}
+
+// freeSlots is how many jobs more a context lets run.
+func (e *Engine) freeSlots(ctx context.Context, of slots) (free int64, err error) {
+	if e.contexts == nil {
+		return 0, nil
+	}
+	err = e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		bound, err := e.contexts.Bound(ctx, tx, of.orgID, []string{of.context})
+		if err != nil {
+			return fmt.Errorf("find context %q: %w", of.context, err)
+		}
+		limit := contexts.Aggregate(bound).ConcurrencyLimit
+		if limit == nil {
+			free = sweepBatch // the limit was taken away
+			return nil
+		}
+		var busy int64
+		if err := tx.QueryRowContext(ctx, countBusy, of.orgID, of.context).Scan(&busy); err != nil {
+			return fmt.Errorf("count jobs of context %q: %w", of.context, err)
+		}
+		free = max(*limit-busy, 0)
+		return nil
+	})
+	return free, err
+}
+
+func (e *Engine) sweepHold(ctx context.Context, id string, status ci.HoldStatus) error {
+	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		run, h, err := lockHold(ctx, tx, id)
+		if err != nil || h.status.Terminal() {
+			return err
+		}
+		var why *ci.Reason
+		if status == ci.HoldExpired {
+			reason := contexts.Expired(h.scope)
+			why = &reason
+		}
+		return e.resolve(ctx, tx, run, h, status, "", why, e.clock.Millis())
+	})
+}
+
+const selectDueHolds = `SELECT id, hold_type, org_id, coalesce(context_name, ''), created_at, coalesce(expires_at, 0) FROM held_runs
+WHERE status = 'pending' AND (expires_at <= $1 OR hold_type = 'concurrency') ORDER BY created_at, id LIMIT $2`

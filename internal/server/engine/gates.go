@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/lockfile"
+	"kici/internal/decide/contexts"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/server/store"
+)
+
+// Contexts finds what the names of contexts mean for an organisation. An error that is a *contexts.BackendError or the
+// like is trouble; a name that means nothing is bound to nil.
+type Contexts interface {
+	Bound(ctx context.Context, tx *store.Tx, orgID string, names []string) ([]contexts.Bound, error)
+}
+
+// guarded is what the gates ask about a job.
+type guarded struct {
+	runID, orgID, jobID, name string
+	group                     string // its default concurrency group: the first context of its run
+	names                     []string
+	approval                  *lockfile.Approval
+	dispatch                  contexts.Dispatch
+}
+
+// atDoor asks the gates of every job that an outcome would queue, and turns back those that they hold or refuse. Every
+// way into the queue leads through here.
+func (e *Engine) atDoor(ctx context.Context, tx *store.Tx, o *lifecycle.Outcome, now int64) error {
+	var ask []string
+	for _, r := range o.Rows {
+		if r.Op == lifecycle.RowEnqueue && r.Guarded {
+			ask = append(ask, r.JobID)
+		}
+	}
+	admitted := map[string]int64{} // in this outcome, by group
+	for _, id := range ask {
+		g, err := loadGuarded(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		v, err := e.ask(ctx, tx, g, true, admitted[g.group])
+		switch {
+		case err != nil:
+			return err
+		case len(v.Rejections) > 0:
+			o.Refuse(id, *v.InitFailure(g.name), now)
+		case len(v.Holds) > 0:
+			if err := e.open(ctx, tx, g.hold(v.Holds[0]), now); err != nil {
+				return err
+			}
+			o.Keep(id, v.Holds[0].Reason)
+		default:
+			admitted[g.group]++
+		}
+	}
+	return nil
+}
+
+// early asks the gates of a job that is not ready yet: what can never run fails at once, and people are asked early.
+// Slots and timers wait until the job is ready.
+func (e *Engine) early(ctx context.Context, tx *store.Tx, jobID string, now int64) (held *ci.Reason, failure *ci.InitFailure, err error) {
+	g, err := loadGuarded(ctx, tx, jobID)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := e.ask(ctx, tx, g, false, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(v.Rejections) > 0 {
+		return nil, v.InitFailure(g.name), nil
+	}
+	for _, h := range v.Holds {
+		if h.Type == ci.HoldReviewer || h.Type == ci.HoldSecurity {
+			return &h.Reason, nil, e.open(ctx, tx, g.hold(h), now)
+		}
+	}
+	return nil, nil, nil
+}
+
+// ask puts a job to its gates. ready tells that it would be queued now, so that slots count, and admitted how many were let
+// into its group in the same moment.
+func (e *Engine) ask(ctx context.Context, tx *store.Tx, g guarded, ready bool, admitted int64) (v contexts.Verdict, err error) {
+	r := contexts.Request{Dispatch: g.dispatch, Approval: g.approval}
+	if e.contexts != nil && len(g.names) > 0 {
+		if r.Bound, err = e.contexts.Bound(ctx, tx, g.orgID, g.names); err != nil {
+			return v, fmt.Errorf("find contexts of job %s: %w", g.jobID, err)
+		}
+	}
+	if r.Satisfied, err = satisfied(ctx, tx, g); err != nil {
+		return v, err
+	}
+	if ready && contexts.Aggregate(r.Bound).ConcurrencyLimit != nil {
+		if r.Occupying, err = occupying(ctx, tx, g.orgID, g.group); err != nil {
+			return v, err
+		}
+		r.Occupying += admitted
+	}
+	return contexts.Protect(r), nil
+}
+
+func loadGuarded(ctx context.Context, tx *store.Tx, jobID string) (guarded, error) {
+	g := guarded{jobID: jobID}
+	var names string
+	var approval, trigger, tier, group sql.NullString
+	err := tx.QueryRowContext(ctx, selectGuarded, jobID).Scan(&g.runID, &g.orgID, &g.name, &names, &approval, &g.dispatch.Branch, &trigger,
+		&g.dispatch.Repository, &tier, &group)
+	if err != nil {
+		return g, fmt.Errorf("load what guards job %s: %w", jobID, err)
+	}
+	g.dispatch.EventType, _, _ = strings.Cut(trigger.String, ":")
+	g.dispatch.Tier, g.group = ci.Tier(tier.String), group.String
+	if err := json.Unmarshal([]byte(names), &g.names); err != nil {
+		return g, fmt.Errorf("decode contexts of job %s: %w", jobID, err)
+	}
+	if approval.Valid {
+		g.approval = &lockfile.Approval{}
+		if err := json.Unmarshal([]byte(approval.String), g.approval); err != nil {
+			return g, fmt.Errorf("decode approval of job %s: %w", jobID, err)
+		}
+	}
+	return g, nil
+}
+
+func (g guarded) hold(h contexts.Hold) newHold {
+	n := newHold{runID: g.runID, orgID: g.orgID, jobID: g.jobID, scope: ci.HoldJob, hold: h}
+	if h.Source == ci.HoldFromContext {
+		n.context = g.group
+	}
+	return n
+}
+
+// satisfied lists the holds that let a job go already, oldest first.
+func satisfied(ctx context.Context, tx *store.Tx, g guarded) ([]ci.HoldType, error) {
+	types, err := ids(ctx, tx, `SELECT hold_type FROM held_runs WHERE run_id = $1 AND job_id = $2 AND hold_scope = 'job'
+AND status IN ('approved', 'released') ORDER BY resolved_at, id`, g.runID, g.jobID)
+	out := make([]ci.HoldType, len(types))
+	for i, t := range types {
+		out[i] = ci.HoldType(t)
+	}
+	return out, err
+}
+
+// occupying counts the jobs that have a slot of a context, and those that wait for one already, which nobody overtakes.
+func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64, err error) {
+	var busy, waiting int64
+	if err := tx.QueryRowContext(ctx, countBusy, orgID, group).Scan(&busy); err != nil {
+		return 0, fmt.Errorf("count jobs of context %q: %w", group, err)
+	}
+	if err := tx.QueryRowContext(ctx, countWaiting, orgID, group).Scan(&waiting); err != nil {
+		return 0, fmt.Errorf("count jobs that wait for context %q: %w", group, err)
+	}
+	return busy + waiting, nil
+}
+
+const (
+	selectGuarded = `SELECT j.run_id, r.org_id, j.job_name, j.contexts, j.approval, r.ref, r.trigger_event, r.repo_identifier, r.trust_tier,
+r.context FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+
+	countBusy = `SELECT count(*) FROM execution_runs r JOIN dispatch_queue q ON q.run_id = r.run_id
+WHERE r.org_id = $1 AND r.context = $2 AND r.completed_at IS NULL AND q.status IN ('pending', 'dispatched', 'recovering')`
+
+	countWaiting = `SELECT count(*) FROM held_runs WHERE org_id = $1 AND context_name = $2 AND status = 'pending' AND hold_type = 'concurrency'`
+)
