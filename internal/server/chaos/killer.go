@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ func (s *system) inflict(ctx context.Context, f Fault) error {
 		return s.nodes[f.Target].suffer(ctx, f)
 	case KillAgent, PauseAgent, RestartAgent:
 		return s.agents[f.Target].suffer(ctx, f)
+	case Ambush:
+		return s.ambush(ctx, f)
 	}
 	s.lines[f.Target].suffer(ctx, f)
 	return nil
@@ -82,4 +85,36 @@ func (l *link) suffer(ctx context.Context, f Fault) {
 	if f.Action == LoseLine {
 		l.cut() // nothing that follows a gap would make sense
 	}
+}
+
+// deadFor is how long what an ambush has killed stays down.
+const deadFor = 700 * time.Millisecond
+
+// ambush waits at the line of an agent for a frame, which springs the trap, or for the end of the fault.
+func (s *system) ambush(ctx context.Context, f Fault) error {
+	l := s.lines[f.Target]
+	sprung := l.lay(f.Frame, f.Lost)
+	patience := time.NewTimer(f.For)
+	defer patience.Stop()
+	var server string
+	select {
+	case server = <-sprung:
+	case <-patience.C:
+		l.calm()
+		return nil
+	case <-ctx.Done():
+		return nil
+	}
+	service.Sleep(ctx, f.After)
+	switch f.Then {
+	case KillAgent:
+		return s.agents[f.Target].suffer(ctx, Fault{Action: KillAgent, For: deadFor})
+	case KillServer:
+		for _, n := range s.nodes {
+			if strings.HasSuffix(n.current().URL, server) {
+				return n.suffer(ctx, Fault{Action: KillServer, For: deadFor})
+			}
+		}
+	}
+	return nil
 }

@@ -19,7 +19,15 @@ type link struct {
 	lines   map[*line]struct{}
 	stall   chan struct{} // closed when the line moves again; nil while it does
 	swallow bool
+	trap    *trap // nil when none is laid
 	closed  bool
+}
+
+// trap cuts a line at a frame of its choice: before it has passed, or behind it.
+type trap struct {
+	frame  string
+	lost   bool
+	sprung chan string // is told the server's address, once
 }
 
 // line is one connection and its way on.
@@ -75,10 +83,10 @@ func (l *link) serve(near *net.TCPConn) {
 		abort(far)
 		return
 	}
-	up, down := &frames{dull: true}, &frames{dull: true}
+	up, down := deaf, deaf
 	if l.witness != nil {
 		talk := l.witness.listen()
-		up, down = &frames{message: talk.agentSays}, &frames{message: talk.serverSays}
+		up, down = talk.agentSays, talk.serverSays
 	}
 	var both sync.WaitGroup
 	both.Go(func() { l.carry(one, near, far, up) })
@@ -114,8 +122,17 @@ func (l *link) leave(one *line) {
 	delete(l.lines, one)
 }
 
-// carry copies one direction until it ends, and passes the end on.
-func (l *link) carry(one *line, from, to *net.TCPConn, seen *frames) {
+// deaf names no frame.
+func deaf([]byte) string { return "" }
+
+// carry copies one direction until it ends, and passes the end on. name names the frames that go by.
+func (l *link) carry(one *line, from, to *net.TCPConn, name func(text []byte) (frame string)) {
+	var caught *trap
+	seen := &frames{dull: l.witness == nil, message: func(text []byte) {
+		if frame := name(text); caught == nil {
+			caught = l.spring(one, frame)
+		}
+	}}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -124,7 +141,7 @@ func (l *link) carry(one *line, from, to *net.TCPConn, seen *frames) {
 			if l.gate() {
 				continue
 			}
-			if _, err := to.Write(buf[:n]); err != nil {
+			if !pass(to, buf[:n], caught) {
 				l.sever(one)
 				return
 			}
@@ -134,6 +151,36 @@ func (l *link) carry(one *line, from, to *net.TCPConn, seen *frames) {
 			return
 		}
 	}
+}
+
+// pass writes what was read, unless a trap holds it back, and tells whether the line goes on.
+func pass(to *net.TCPConn, p []byte, caught *trap) bool {
+	if caught != nil && caught.lost {
+		return false
+	}
+	_, err := to.Write(p)
+	return err == nil && caught == nil
+}
+
+// spring gives the trap that was laid for such a frame, and takes it away.
+func (l *link) spring(one *line, frame string) *trap {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.trap
+	if t == nil || t.frame != frame {
+		return nil
+	}
+	l.trap = nil
+	t.sprung <- one.far.RemoteAddr().String()
+	return t
+}
+
+// lay sets a trap, in place of one that was set before. Its channel is told when it springs.
+func (l *link) lay(frame string, lost bool) <-chan string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trap = &trap{frame: frame, lost: lost, sprung: make(chan string, 1)}
+	return l.trap.sprung
 }
 
 // gate waits while the link is stalled, and tells whether what was read is lost.
@@ -197,7 +244,7 @@ func (l *link) lose() {
 	l.swallow = true
 }
 
-// calm ends hold and lose.
+// calm ends hold and lose, and takes a trap away.
 func (l *link) calm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,5 +252,5 @@ func (l *link) calm() {
 		close(l.stall)
 		l.stall = nil
 	}
-	l.swallow = false
+	l.swallow, l.trap = false, nil
 }

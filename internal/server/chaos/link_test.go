@@ -216,3 +216,53 @@ func FuzzFrames(f *testing.F) {
 		}
 	})
 }
+
+// A trap springs at the first frame of its kind: the frame is lost, or it is the last that passes.
+func TestATrapCutsTheLineAtItsFrame(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		got := make(chan wire.Message, 10)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(got)
+			conn, err := websocket.Accept(w, r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.CloseNow()
+			for {
+				_, raw, err := conn.Read(r.Context())
+				if err != nil {
+					return
+				}
+				got <- must(wire.DecodeFromAgent(raw))
+			}
+		}))
+		defer server.Close()
+		address := strings.TrimPrefix(server.URL, "http://")
+		l, err := openLink(func() []string { return []string{address} }, &witness{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close()
+		conn, _, err := websocket.Dial(t.Context(), "ws://"+l.address(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.CloseNow()
+		sprung := l.lay(frameEnd, lost)
+		say(t, conn, wire.JobStatus{MessageID: "a", RunID: "run", JobID: "job", State: ci.JobRunning, Timestamp: 1})
+		if m := <-got; m.(wire.JobStatus).MessageID != "a" {
+			t.Fatalf("came through: %v", m)
+		}
+		say(t, conn, wire.JobStatus{MessageID: "b", RunID: "run", JobID: "job", State: ci.JobSuccess, Timestamp: 1})
+		if at := <-sprung; at != address {
+			t.Errorf("sprang towards %s, not %s", at, address)
+		}
+		if _, _, err := conn.Read(t.Context()); err == nil {
+			t.Error("the line is not cut")
+		}
+		if _, passed := <-got; passed == lost {
+			t.Errorf("lost %v: the frame has passed: %v", lost, passed)
+		}
+	}
+}

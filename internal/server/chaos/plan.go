@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"kici/internal/core/wire"
 )
 
 // Action is what the killer does.
@@ -22,7 +24,15 @@ const (
 	HoldLine      Action = "hold line"
 	LoseLine      Action = "lose line"
 	DeafenLine    Action = "half-close line"
+	Ambush        Action = "ambush line"
 )
+
+// ambushed are the frames at which an ambush cuts a line: those after which one side knows what the other does not.
+var ambushed = []string{
+	wire.AgentRegister{}.MessageType(), wire.RegisterAck{}.MessageType(), wire.JobDispatch{}.MessageType(), wire.JobAck{}.MessageType(),
+	frameAckOfJob, frameRunning, wire.StepStatus{}.MessageType(), wire.LogChunk{}.MessageType(), frameAckOfChunk, frameEnd, frameAckOfEnd,
+	wire.JobCancel{}.MessageType(),
+}
 
 // Fault is one thing that the killer does: to which target, when after the beginning, and for how long.
 type Fault struct {
@@ -30,11 +40,29 @@ type Fault struct {
 	For    time.Duration
 	Action Action
 	Target int // server, agent, or line: those of the agents, that of the senders, that of the servers to their database
+
+	// Of an ambush: at which frame it cuts the line, whether the frame is lost, and what is killed besides, how much later:
+	// the server or the agent at the end of that line, or "" for nothing.
+	Frame string
+	Lost  bool
+	Then  Action
+	After time.Duration
 }
 
 // String is the fault as the progress tells it.
 func (f Fault) String() string {
-	return fmt.Sprintf("%6.2fs %s %d for %s", f.At.Seconds(), f.Action, f.Target, f.For.Round(time.Millisecond))
+	text := fmt.Sprintf("%6.2fs %s %d for %s", f.At.Seconds(), f.Action, f.Target, f.For.Round(time.Millisecond))
+	if f.Action != Ambush {
+		return text
+	}
+	text += " at " + f.Frame
+	if f.Lost {
+		text += ", which is lost"
+	}
+	if f.Then != "" {
+		text += fmt.Sprintf(", then %s after %s", f.Then, f.After.Round(time.Millisecond))
+	}
+	return text
 }
 
 // shape is what there is to be killed.
@@ -53,6 +81,7 @@ var actions = []struct {
 	{KillServer, 4, shape.serverCount, 0}, {PauseServer, 2, shape.serverCount, 0}, {RestartServer, 2, shape.serverCount, 0},
 	{KillAgent, 4, shape.agentCount, 1}, {PauseAgent, 3, shape.agentCount, 1}, {RestartAgent, 2, shape.agentCount, 1},
 	{CutLine, 4, shape.lineCount, 2}, {HoldLine, 2, shape.lineCount, 2}, {LoseLine, 2, shape.lineCount, 2}, {DeafenLine, 2, shape.lineCount, 2},
+	{Ambush, 8, shape.agentCount, 2},
 }
 
 func (s shape) serverCount() int { return s.servers }
@@ -85,6 +114,9 @@ func plan(seed uint64, s shape) []Fault {
 		a := actions[pick(rng.IntN(total))]
 		f := Fault{At: at, Action: a.Action, Target: rng.IntN(a.on(s)), For: length(rng, s)}
 		f.For = min(f.For, s.duration-at)
+		if f.Action == Ambush {
+			f.ambush(rng)
+		}
 		target := [2]int{a.space, f.Target}
 		if busy[target] > at {
 			continue
@@ -93,6 +125,16 @@ func plan(seed uint64, s shape) []Fault {
 		faults = append(faults, f)
 	}
 	return faults
+}
+
+// ambush decides where the line is cut and what follows.
+func (f *Fault) ambush(rng *rand.Rand) {
+	f.Frame = ambushed[rng.IntN(len(ambushed))]
+	f.Lost = rng.IntN(2) == 0
+	f.Then = [...]Action{"", "", KillServer, KillAgent}[rng.IntN(4)]
+	if f.Then != "" {
+		f.After = time.Duration(rng.Int64N(int64(time.Second)))
+	}
 }
 
 // pick turns a number below the sum of the weights into an action.

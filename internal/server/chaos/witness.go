@@ -21,56 +21,83 @@ type conversation struct {
 	chunks  map[string]wire.LogChunk // not acknowledged yet, by message id
 	streams map[stepKey][]string     // their ids, in the order in which they were sent
 	ends    map[string]wire.JobStatus
+	answers map[string]bool // ids of answers to dispatches
 }
 
 func (w *witness) listen() *conversation {
-	return &conversation{w: w, chunks: map[string]wire.LogChunk{}, streams: map[stepKey][]string{}, ends: map[string]wire.JobStatus{}}
+	return &conversation{w: w, chunks: map[string]wire.LogChunk{}, streams: map[stepKey][]string{}, ends: map[string]wire.JobStatus{},
+		answers: map[string]bool{}}
 }
 
-// agentSays takes a message of the agent.
-func (c *conversation) agentSays(text []byte) {
+// The frames at which a line can be cut, beyond those that are named by their type.
+const (
+	frameRunning    = "job.status running"
+	frameEnd        = "job.status end"
+	frameAckOfEnd   = "ack of job.status end"
+	frameAckOfJob   = "ack of job.ack"
+	frameAckOfChunk = "ack of log.chunk"
+)
+
+// agentSays takes a message of the agent and names it.
+func (c *conversation) agentSays(text []byte) (frame string) {
 	m, err := wire.DecodeFromAgent(text)
 	if err != nil {
-		return // the server judges it
+		return "" // the server judges it
 	}
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	switch m := m.(type) {
 	case wire.AgentRegister:
 		c.agent = m.AgentID
+	case wire.JobAck:
+		c.answers[m.MessageID] = true
 	case wire.LogChunk:
 		key := stepKey{m.JobID, m.StepIndex}
 		c.chunks[m.MessageID] = m
 		c.streams[key] = append(c.streams[key], m.MessageID)
 	case wire.JobStatus:
-		if m.State.Terminal() {
-			c.ends[m.MessageID] = m
+		if !m.State.Terminal() {
+			return frameRunning
 		}
+		c.ends[m.MessageID] = m
+		return frameEnd
 	}
+	return m.MessageType()
 }
 
-// serverSays takes a message of the server.
-func (c *conversation) serverSays(text []byte) {
+// serverSays takes a message of the server and names it.
+func (c *conversation) serverSays(text []byte) (frame string) {
 	m, err := wire.DecodeFromServer(text)
+	if err != nil {
+		return "" // the agent judges it
+	}
 	ack, ok := m.(wire.Ack)
-	if err != nil || !ok {
-		return
+	if !ok {
+		return m.MessageType()
 	}
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	now := time.Now().UnixMilli()
 	if end, ok := c.ends[ack.MessageID]; ok {
 		c.w.acked.Ends = append(c.w.acked.Ends, ackedEnd{Job: end.JobID, Status: end.State, At: now})
+		return frameAckOfEnd
 	}
-	chunk, ok := c.chunks[ack.MessageID]
-	if !ok {
-		return
+	if chunk, ok := c.chunks[ack.MessageID]; ok {
+		c.chunkAckedLocked(ack, stepKey{chunk.JobID, chunk.StepIndex}, now)
+		return frameAckOfChunk
 	}
+	if c.answers[ack.MessageID] {
+		return frameAckOfJob
+	}
+	return m.MessageType()
+}
+
+// chunkAckedLocked notes the lines of a chunk, and of those before it that the acknowledgement stands for as well.
+func (c *conversation) chunkAckedLocked(ack wire.Ack, key stepKey, now int64) {
 	if !ack.Through {
 		c.ackedLocked(ack.MessageID, now)
 		return
 	}
-	key := stepKey{chunk.JobID, chunk.StepIndex}
 	for i, id := range c.streams[key] {
 		c.ackedLocked(id, now)
 		if id == ack.MessageID {
