@@ -78,7 +78,10 @@ func Main(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
 	c.shells = newShells(c.out)
 	defer c.shells.close()
 	defer c.dirs.removeAll()
-	c.guard = &guard{fire: func(t *stuck) { end(t) }}
+	c.guard = &guard{fire: func(t *stuck) {
+		c.out.silence()
+		end(t)
+	}}
 	defer c.guard.disarm()
 
 	signals := make(chan os.Signal, 4)
@@ -247,6 +250,9 @@ func (c *child) finish(ctx context.Context, err error) int {
 		return exitSuccess
 	case errors.Is(err, errJobFailed):
 		return exitFailed
+	case errors.As(err, &late) && late.Failure != "":
+		c.out.fail(late.Failure)
+		return exitFailed
 	case errors.As(err, &late):
 		c.out.say(StepComplete{Type: TypeStepComplete, StepIndex: late.StepIndex, StepName: late.StepName, Status: "failed",
 			DurationMs: late.Ms, Error: &StepError{Message: late.Error()}, SecretsAccessed: []string{}})
@@ -268,10 +274,7 @@ var errJobFailed = errors.New("the job failed")
 
 // trace gives the author's part of a stack as lines of their own, innermost first; empty when there is none.
 func (c *child) trace(stack string) string {
-	c.mu.Lock()
-	raw := c.smap
-	c.mu.Unlock()
-	m, err := bundle.ParseMap(raw) // only now: most jobs show no trace
+	m, err := c.sourceMap()
 	if err != nil {
 		return "" // without places a trace says less, which is bearable
 	}
@@ -282,6 +285,40 @@ func (c *child) trace(stack string) string {
 		}
 	}
 	return b.String()
+}
+
+// sourceMap reads the map of the bundle, which most jobs do not need.
+func (c *child) sourceMap() (*bundle.Map, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bundle.ParseMap(c.smap)
+}
+
+// locateSpec asks where things were made, by the stacks of that moment.
+type locateSpec struct {
+	Stacks []string `json:"stacks"`
+}
+
+// place is a place in the author's files, as lock files have it.
+type place struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+}
+
+// locate gives the author's place of each stack, nil for one that has none.
+func (c *child) locate(s locateSpec) ([]*place, error) {
+	m, err := c.sourceMap()
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*place, len(s.Stacks))
+	for i, stack := range s.Stacks {
+		if at, ok := m.Author(ownFrames(stack)); ok {
+			found[i] = &place{at.File, at.Line, at.Column}
+		}
+	}
+	return found, nil
 }
 
 // ownFrames keeps the frames of the bundle: a host's own frames would map to anything.

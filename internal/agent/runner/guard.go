@@ -18,14 +18,18 @@ type guard struct {
 	armed map[int]*time.Timer // by step index: children of a parallel group run at once
 }
 
-// stuck is the step that a guard has given up.
+// stuck is the step that a guard has given up, or a function that is called outside of steps.
 type stuck struct {
 	StepIndex int    `json:"stepIndex"`
 	StepName  string `json:"stepName"`
-	Ms        int64  `json:"ms"` // its time limit; 0 disarms
+	Ms        int64  `json:"ms"`      // its time limit; 0 disarms
+	Failure   string `json:"failure"` // the error of the job when it is no step, else ""
 }
 
 func (s *stuck) Error() string {
+	if s.Failure != "" {
+		return s.Failure
+	}
 	return fmt.Sprintf("Step '%s' timed out after %dms", s.StepName, s.Ms)
 }
 

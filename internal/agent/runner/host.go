@@ -97,6 +97,8 @@ func (c *child) call(ctx context.Context, fn string, args json.RawMessage) (any,
 		return with(args, func(s sleepSpec) (any, error) { return c.sleep(ctx, s), nil })
 	case "wake":
 		return with(args, func(s sleepSpec) (any, error) { c.wake(s.ID); return nil, nil })
+	case "locate":
+		return with(args, func(s locateSpec) (any, error) { return c.locate(s) })
 	case "stepFiles":
 		return c.dirs.stepFiles()
 	case "readStepFiles":

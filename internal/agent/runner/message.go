@@ -218,6 +218,11 @@ type JobComplete struct {
 	Outputs       map[string]json.RawMessage `json:"outputs,omitempty"`       // by step name
 	SecretOutputs map[string]string          `json:"secretOutputs,omitempty"` // plaintext: the agent encrypts them
 	DroppedJobs   []string                   `json:"droppedJobs,omitempty"`
+
+	// What a job computed that works for others: parts of a job, or the jobs of a generator as a lock file has them.
+	InitResult  json.RawMessage `json:"initResult,omitempty"`
+	DynamicJobs json.RawMessage `json:"dynamicJobs,omitempty"`
+	InitFailure json.RawMessage `json:"initFailure,omitempty"` // a category and more about Error, where there is more
 }
 
 // StepResult is the last state of one step, in the order of step indices.

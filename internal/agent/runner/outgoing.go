@@ -21,6 +21,7 @@ type outgoing struct {
 	w        *bufio.Writer
 	failed   bool
 	complete bool // job.complete has been sent
+	silenced bool // the script has been ended: what it says of its own end is not to be heard
 	step     int  // index of the step that started last, for output that says nothing about where it belongs
 }
 
@@ -37,6 +38,9 @@ func (o *outgoing) send(m Message) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.silenced {
+		return nil
+	}
 	switch v := out.(type) {
 	case *StepStart:
 		if v.State != "pending" {
@@ -49,6 +53,13 @@ func (o *outgoing) send(m Message) error {
 	o.writeLocked(out)
 	o.flushLocked()
 	return nil
+}
+
+// silence drops what the script still sends. The host has ended it and says why.
+func (o *outgoing) silence() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.silenced = true
 }
 
 // masked decodes the messages that carry free text and masks it; all others pass as they are.
@@ -75,6 +86,7 @@ func (o *outgoing) masked(m Message) (any, error) {
 		v := &JobComplete{}
 		err := m.Decode(v)
 		v.Error = o.mask.String(v.Error)
+		v.InitFailure = o.maskedJSON(v.InitFailure)
 		for i := range v.StepResults {
 			v.StepResults[i].Error = o.mask.String(v.StepResults[i].Error)
 		}

@@ -1,9 +1,8 @@
 // The workflow's concurrency group: its name is the author's function of the event, its slot the orchestrator's to give.
 
+import { evaluate } from './evaluate';
 import { host, jobLog, log } from './host';
 import type { Job } from './job';
-import { attempt, describeError } from './outcome';
-import { controller } from './signal';
 
 const evaluationMs = 30_000;
 const answerMs = 30_000;
@@ -26,14 +25,11 @@ export async function takeSlot(job: Job): Promise<void> {
   throw new Error(`Cancelled by concurrency policy: ${ack?.reason ?? 'no answer in time'}`);
 }
 
-async function groupName(job: Job, group: unknown): Promise<string> {
-  if (typeof group === 'string') return group;
-  const ms = job.request.concurrencyEvaluationTimeoutMs || evaluationMs;
-  const own = controller(job.all.signal);
-  const outcome = await attempt(() => (group as any)({ branch: job.request.branch, event: job.event }), own, job.scope(jobLog), ms, 'timed out');
-  if ('value' in outcome && typeof outcome.value === 'string') return outcome.value;
-  const why = 'error' in outcome ? describeError(outcome.error).message
-    : 'value' in outcome ? `the function gave ${typeof outcome.value}, not text`
-    : 'expired' in outcome ? `timed out after ${ms}ms` : 'aborted';
-  throw new Error(`Concurrency group evaluation failed: ${why}`);
+function groupName(job: Job, group: unknown): Promise<string> {
+  const about = { failure: 'Concurrency group evaluation failed', ms: job.request.concurrencyEvaluationTimeoutMs || evaluationMs };
+  return evaluate(job, about, async () => {
+    const name = typeof group === 'function' ? await group({ branch: job.request.branch, event: job.event }) : group;
+    if (typeof name !== 'string') throw new Error(`the function gave ${typeof name}, not text`);
+    return name;
+  });
 }

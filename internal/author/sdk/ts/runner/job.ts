@@ -5,6 +5,7 @@ import {
 } from '@kici-dev/sdk/runtime';
 import { Agent, kiciApi } from './agent';
 import { Environment } from './environment';
+import { regenerated, type Origin } from './generator';
 import { host, jobLog, log, type Boot } from './host';
 import { shell, type ShellScope } from './shell';
 import { AbortError, controller, type Controller, type Signal } from './signal';
@@ -42,7 +43,27 @@ export interface Request {
   hasConcurrencyGroup?: boolean;
   concurrencyEvaluationTimeoutMs?: number;
   concurrencyWaitTimeoutMs?: number;
-  dynamicSource?: { index: number; event?: any; expectedJobNames?: string[]; upstreamSnapshot?: any; declaredNeeds?: any[] };
+  /** Names of the jobs of each group that the job needs. */
+  upstreamGroups?: Record<string, string[]>;
+  /** Of a generated job: how its generator was called, and what it gave. */
+  dynamicSource?: Origin & { expectedJobNames?: string[] };
+  /** The variables that the generator of such a job saw. */
+  generatorEnv?: Record<string, string>;
+  /** Of a job that computes parts of another one: which. */
+  initOnly?: boolean;
+  targetJobName?: string;
+  dynamicEnvironment?: boolean;
+  dynamicEnv?: boolean;
+  dynamicConcurrencyGroup?: boolean;
+  dynamicMatrix?: boolean;
+  /** Of a job that calls a generator: where that stands, and what it is called with. */
+  dynamicJobFn?: boolean;
+  source?: { file?: string; index?: number };
+  sourceFile?: string;
+  declaredNeeds?: Origin['declaredNeeds'];
+  upstreamSnapshot?: Origin['upstreamSnapshot'];
+  /** How long each function may take that such a job calls. */
+  timeoutMs?: number;
   isGlobalWorkflow?: boolean;
   workDir: string;
   workflowRepoIdentifier?: string;
@@ -113,7 +134,7 @@ export class Job {
     this.defaultTimeout = request.defaultStepTimeoutMs || defaultStepTimeoutMs;
     this.needs = buildNeedsContext({
       needs: request.jobNeeds, upstreamJobOutputs: request.upstreamJobOutputs, upstreamJobStatuses: request.upstreamJobStatuses,
-      groups: request.dynamicSource?.upstreamSnapshot?.groups,
+      groups: request.upstreamGroups,
     });
     setJobOutputsMap(request.upstreamJobOutputs);
     setStepOutputsMap(this.outputs);
@@ -132,14 +153,25 @@ export class Job {
   get label(): string { return this.request.jobName; }
 
   /** Finds the workflow and the job in the author's module, and lays out the steps. */
-  async find(module: any): Promise<void> {
+  async find(module: object): Promise<void> {
+    this.findWorkflow(module);
+    this.job = this.request.dynamicSource ? await regenerated(this) : this.findStatic(this.label);
+    this.layOut();
+  }
+
+  /** Finds the workflow in the author's module. */
+  findWorkflow(module: object): void {
     const { workflowName } = this.request;
     this.workflow = workflowsOf(module).find((w) => w.name === workflowName);
     if (!this.workflow) throw new Error(`Workflow '${workflowName}' not found in module exports`);
     nameJobs(this.workflow);
-    this.job = this.request.dynamicSource ? await this.generated() : this.workflow.jobs?.find((j: any) => j?._tag === 'Job' && j.name === this.label);
-    if (!this.job) throw new Error(`Static job '${this.label}' not found in workflow '${workflowName}'`);
-    this.layOut();
+  }
+
+  /** The job of that name which the workflow itself lists. */
+  findStatic(name: string): any {
+    const found = this.workflow.jobs?.find((j: any) => j?._tag === 'Job' && j.name === name);
+    if (!found) throw new Error(`Static job '${name}' not found in workflow '${this.request.workflowName}'`);
+    return found;
   }
 
   private layOut(): void {
@@ -160,41 +192,17 @@ export class Job {
     });
   }
 
-  /** A generated job exists only as long as its generator says so: the generator runs again with the same event. */
-  private async generated(): Promise<any> {
-    const { workflowName, dynamicSource } = this.request;
-    const { index, event, expectedJobNames = [], upstreamSnapshot, declaredNeeds } = dynamicSource!;
-    const generator = this.workflow.jobs?.[index];
-    if (typeof generator !== 'function') throw new Error(`Generator ${index} not found in workflow '${workflowName}'`);
-    const needs = buildNeedsContext({
-      needs: declaredNeeds, upstreamJobOutputs: upstreamSnapshot?.jobs, upstreamJobStatuses: upstreamSnapshot?.statuses, groups: upstreamSnapshot?.groups,
-    });
-    const jobs: any[] = (await generator({
-      $: shell(this.scope(jobLog)), ctx: { workflow: { name: workflowName }, event: event ?? this.event, ...(needs && { needs }) },
-      log: this.logger(jobLog, 'generator'), env: this.env.snapshot(), kici: this.kici,
-    })) ?? [];
-    const names = jobs.map((j) => j?.name);
-    const found = jobs.find((j) => j?.name === this.label);
-    if (!found) {
-      throw new Error(`Generator non-deterministic re-evaluation: job '${this.label}' no longer exists (workflow '${workflowName}', index ${index}). `
-        + `First it gave [${expectedJobNames.join(', ')}], now [${names.join(', ')}]; it must give the same jobs for the same event.`);
-    }
-    const dropped = expectedJobNames.filter((n) => !names.includes(n));
-    if (dropped.length) this.droppedJobs = dropped;
-    return found;
-  }
-
   /** What a `$` outside of a step's attempt is bound to. */
   scope(stepIndex: number, signal: Signal = this.all.signal): ShellScope {
     return { cwd: this.boot.cwd, env: this.env.snapshot(), stepIndex, signal, running: new Set() };
   }
 
-  /** `ctx.log`. */
+  /** `ctx.log`; `name` stands before each line, '' for nothing. */
   logger(stepIndex: number, name: string): any {
     const write = (level: string) => (...values: unknown[]) => {
       if (level === 'debug' && this.request.logLevel !== 'debug') return;
       const text = values.map((v) => (typeof v === 'string' ? v : v instanceof Error ? v.message : JSON.stringify(v) ?? String(v))).join(' ');
-      log(stepIndex, `[${name}] ${level === 'info' ? '' : `[${level}] `}${text}`);
+      log(stepIndex, `${name && `[${name}] `}${level === 'info' ? '' : `[${level}] `}${text}`);
     };
     return { info: write('info'), warn: write('warn'), error: write('error'), debug: write('debug') };
   }

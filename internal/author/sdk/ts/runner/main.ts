@@ -6,6 +6,7 @@ import { evaluateRules, normalizeCacheSpecs } from '@kici-dev/sdk/runtime';
 import { restoreCaches, saveCaches } from './cache';
 import { takeSlot } from './concurrency';
 import { ruleContext } from './context';
+import { help, helps } from './helper';
 import { EndHooks } from './hooks';
 import { host, jobLog, log, timer, within, type Boot, type Timer } from './host';
 import { runInit } from './init';
@@ -18,6 +19,7 @@ async function run(request: Request, boot: Boot): Promise<boolean> {
   log(jobLog, boot.why ? `[kici] Running on Node ${boot.host}: ${boot.why}` : '[kici] Running on the embedded JavaScript host');
   const job = new Job(request, boot);
   void job.agent.listen();
+  if (helps(job)) return help(job, workflowModule);
   const limit = request.jobTimeoutMs ? limitJob(job, request.jobTimeoutMs) : undefined;
   let error: string | undefined;
   try {

@@ -15,6 +15,8 @@ const killGraceMs = 5000;
 export interface Guarded {
   stepIndex: number;
   stepName: string;
+  /** The error of the job, where it is no step that does not yield. */
+  failure?: string;
 }
 
 /** The time limit of an attempt. It can be stopped while a person is waited for, and begins anew afterwards. */

@@ -18,7 +18,7 @@ const options = [
 ];
 
 /** Combinations a matrix may have at most; servers refuse more. */
-const maxCombinations = 256;
+export const maxCombinations = 256;
 
 /** Describes a job. `index` is its place among the workflow's jobs; `outer` is the place of the workflow, for a job
  * whose own place is not known. */
@@ -104,12 +104,12 @@ function describeMatrix(job: any, owner: string, stack: string, report: Report):
     for (const name of ['include', 'exclude']) if (job[name] !== undefined) report.warn('W102', stack, `${owner}: ${name} has no effect without a matrix`);
     return {};
   }
-  const adjust = (name: string) => report.try('E110', stack, `${owner}: `, () => combinations(job[name], name));
+  const adjust = (name: string) => report.try('E110', stack, `${owner}: `, () => combinationsOf(job[name], name));
   const [include, exclude] = [adjust('include'), adjust('exclude')];
   if (typeof job.matrix === 'function') {
     return { matrix: { _type: 'dynamic', source: { file: report.file, jobName: job.name } }, include, exclude };
   }
-  const values = report.try('E110', stack, `${owner}: `, () => matrixValues(job.matrix));
+  const values = report.try('E110', stack, `${owner}: `, () => readMatrix(job.matrix));
   if (!values) return {};
   const product = Array.isArray(values) ? values.length : Object.values(values).reduce((n, v) => n * v.length, 1);
   const count = product + (include?.length ?? 0);
@@ -117,7 +117,8 @@ function describeMatrix(job: any, owner: string, stack: string, report: Report):
   return { matrix: { _type: 'static', values }, include, exclude };
 }
 
-function matrixValues(matrix: any): string[] | Record<string, string[]> {
+/** Reads a matrix whose values are known. */
+export function readMatrix(matrix: any): string[] | Record<string, string[]> {
   if (Array.isArray(matrix)) return matrix.map((v) => scalar(v, 'matrix'));
   if (matrix === null || typeof matrix !== 'object') throw new Error('matrix must be a list, a map of lists or a function');
   return Object.fromEntries(Object.entries(matrix).map(([name, list]) => {
@@ -126,7 +127,8 @@ function matrixValues(matrix: any): string[] | Record<string, string[]> {
   }));
 }
 
-function combinations(list: any, name: string): Record<string, string>[] | undefined {
+/** Reads the include or exclude of a matrix. */
+export function combinationsOf(list: any, name: string): Record<string, string>[] | undefined {
   if (list === undefined) return undefined;
   if (!Array.isArray(list)) throw new Error(`${name} must be a list of maps`);
   return list.map((c) => {
@@ -154,9 +156,15 @@ function inline(f: Function, report: Report): Fields | undefined {
   return expression === undefined ? undefined : { _type: 'inline', expression };
 }
 
+/** The contexts of a job as they are written, and the option that names them. */
+export function contextsOf(job: any): { key: string; list: any[] } {
+  const key = ['contexts', 'environments', 'context', 'environment'].find((name) => job[name] !== undefined && job[name] !== null);
+  if (key === undefined) return { key: 'environments', list: [] };
+  return { key, list: key.endsWith('s') ? job[key] : [job[key]] };
+}
+
 function describeContexts(job: any, owner: string, stack: string, report: Report): Fields[] {
-  const one = job.context ?? job.environment;
-  const list = job.contexts ?? job.environments ?? (one === undefined ? [] : [one]);
+  const { list } = contextsOf(job);
   if (!Array.isArray(list)) {
     report.error('E110', stack, `${owner}: environments must be a list`);
     return [];
@@ -175,12 +183,18 @@ function describeEnv(job: any, owner: string, stack: string, report: Report): Fi
     report.error('E110', stack, `${owner}: env must be a map or a function`);
     return {};
   }
-  const env = report.try('E110', stack, `${owner}: `, () => Object.fromEntries(Object.entries(job.env).map(([k, v]) => [k, scalar(v, `env '${k}'`)])));
+  const env = report.try('E110', stack, `${owner}: `, () => variablesOf(job.env));
   return { env };
+}
+
+/** Reads variables: texts, or numbers and flags, which become texts. */
+export function variablesOf(env: object): Record<string, string> {
+  return Object.fromEntries(Object.entries(env).map(([k, v]) => [k, scalar(v, `env '${k}'`)]));
 }
 
 function describeGroup(job: any, contexts: Fields[], owner: string, stack: string, report: Report): Fields {
   const group = job.concurrencyGroup;
+  if (group === null) return {}; // none, not even the default
   if (typeof group === 'function') return { dynamicConcurrencyGroup: true, concurrencyGroup: inline(group, report) };
   if (group !== undefined && (typeof group !== 'string' || group === '')) report.error('E110', stack, `${owner}: concurrencyGroup must be text or a function`);
   // Only the list spelling gives a default: its first element where that is a plain name.

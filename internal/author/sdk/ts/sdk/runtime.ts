@@ -7,8 +7,11 @@ import { WhenKeywords } from './needs';
 export { siteOf } from './site';
 export { normalizeApproval, normalizeCacheSpecs, normalizeRetry } from './normalize';
 export { describeJob, describeWorkflow, flattenSteps, nameJobs } from './describe';
+export { combinationsOf, contextsOf, maxCombinations, readMatrix, variablesOf } from './describe-job';
+export { applyIncludeExclude, expandMatrix } from './matrix';
 export { resolveWhen } from './needs';
-export { Report, noResolver } from './report';
+export { Report, noResolver, type Problem, type SourceLocation } from './report';
+export { kindOf } from './schema';
 export { validateSchema, validateOutputs } from './schema-tools';
 
 /** Outputs by step name, of this job or of another. */
@@ -223,13 +226,21 @@ function byName(a: NeedsChild, b: NeedsChild): number {
 }
 
 function plain(name: string, statuses: Record<string, string>, outputs: Record<string, any>): NeedsChild {
-  return { name, result: outputs[name] ?? {}, status: statuses[name] };
+  return { name, result: outputs[name] ?? partOf(name, outputs) ?? {}, status: statuses[name] };
 }
+
+// partOf finds the outputs of a child by its whole name: they are kept with those of its siblings.
+function partOf(child: string, outputs: Record<string, any>): unknown {
+  const base = Object.keys(outputs).find((b) => child.startsWith(`${b} (`) && child.endsWith(')'));
+  return base === undefined ? undefined : partsOf(outputs[base])[child.slice(base.length + 2, -1)];
+}
+
+const partsOf = (outputs: any): Record<string, unknown> => outputs?.byMatrix ?? outputs?.byHost ?? {};
 
 function childrenOf(base: string, statuses: Record<string, string>, outputs: Record<string, any>): NeedsChild[] | undefined {
   const names = Object.keys(statuses).filter((n) => n.startsWith(`${base} (`) && n.endsWith(')'));
   if (names.length === 0) return undefined;
-  const parts = outputs[base]?.byMatrix ?? outputs[base]?.byHost ?? {};
+  const parts = partsOf(outputs[base]);
   return names.map((name) => ({ name, result: parts[name.slice(base.length + 2, -1)] ?? {}, status: statuses[name] }));
 }
 
