@@ -357,6 +357,8 @@ func (a *Agent) receive(ctx context.Context, s *session, m wire.Message) {
 		a.pending.concurrency(m)
 	case wire.ApprovalResolved:
 		a.pending.answer(m.RequestID, m)
+	case wire.CacheUploadResponse:
+		a.pending.answer(m.RequestID, m)
 	case wire.UserCacheRestoreResponse:
 		a.pending.answer(m.RequestID, m)
 	case wire.UserCacheSaveResponse:

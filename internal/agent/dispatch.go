@@ -138,6 +138,8 @@ func messageID(m wire.Message) string {
 		return m.MessageID
 	case wire.ApprovalRequest:
 		return m.MessageID
+	case wire.CacheUploadRequest:
+		return m.MessageID
 	}
 	return ""
 }

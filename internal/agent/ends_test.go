@@ -388,7 +388,8 @@ func TestARunnerThatFailsIsReportedTruthfully(t *testing.T) {
 		{"vanish", nil, "Workflow runner exited unexpectedly (code=3, signal=null)", 0},
 		{"early-exit", nil, "Workflow runner exited unexpectedly (code=4, signal=null)", 0},
 		{"success", map[string]any{"container": "node:24"}, "this agent does not start containers for jobs", 0},
-		{"success", map[string]any{"buildOnly": true}, "this agent does not run build jobs", 0},
+		{"success", map[string]any{"bringupOnly": true}, "this agent cannot reach other hosts by SSH", 0},
+		{"success", map[string]any{"initOnly": true}, "the step runner gave no result", 0},
 		{"success", map[string]any{"contentHash": "abc"}, "check workflow source", 0},
 	}
 	for _, tt := range tests {

@@ -19,16 +19,17 @@ COMSPEC TEMP TMP USERPROFILE LOCALAPPDATA APPDATA PROCESSOR_ARCHITECTURE NUMBER_
 // agentOnly never reaches a job, not even by the dispatch.
 const agentOnly = "KICI_AGENT_TOKEN"
 
-// environment is that of the runner, built from nothing; later layers win. Secrets are not in it: they reach steps
-// through the request only.
-func (j *job) environment(box box) []string {
-	env := map[string]string{}
-	for _, kv := range j.a.baseEnviron() {
-		name, value, _ := strings.Cut(kv, "=")
-		env[name] = value
-	}
+// runnerEnvironment is that of the job's runner.
+func (j *job) runnerEnvironment(box box) []string {
+	return j.environment(box, j.conf.Env, j.conf.EnvironmentVars, j.conf.JobEnv)
+}
+
+// environment is built from nothing; later layers win. Secrets are not in it: they reach steps through the request only.
+// Without layers it is what a generator saw when it was called first, since it is not of one of its jobs.
+func (j *job) environment(box box, layers ...map[string]any) []string {
+	env := variables(j.a.baseEnviron())
 	env["FORCE_COLOR"] = "1"
-	for _, layer := range []map[string]any{j.conf.Env, j.conf.EnvironmentVars, j.conf.JobEnv} {
+	for _, layer := range layers {
 		for name, value := range layer {
 			env[name] = variable(value)
 		}
@@ -50,6 +51,16 @@ func (j *job) environment(box box) []string {
 		list = append(list, name+"="+env[name])
 	}
 	return list
+}
+
+// variables are a list of NAME=value by name.
+func variables(list []string) map[string]string {
+	byName := make(map[string]string, len(list))
+	for _, kv := range list {
+		name, value, _ := strings.Cut(kv, "=")
+		byName[name] = value
+	}
+	return byName
 }
 
 // baseEnviron is what every runner takes over from the agent.

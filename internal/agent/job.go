@@ -49,6 +49,7 @@ type job struct {
 	d       wire.JobDispatch
 	ref     jobRef
 	conf    jobConfig
+	confErr error // why the configuration could not be read
 	log     *slog.Logger
 	mask    *redact.Redactor
 	logs    *logs
@@ -100,6 +101,9 @@ func newJob(a *Agent, d wire.JobDispatch, fence <-chan struct{}) *job {
 		outbox:   make(chan any, 2*maxRequests),
 		stepAt:   map[int]int{},
 	}
+	if err := json.Unmarshal(d.JobConfig, &j.conf); err != nil {
+		j.confErr = fmt.Errorf("the job's configuration cannot be read: %w", err)
+	}
 	j.ctx, j.end = context.WithCancelCause(context.Background())
 	limit := d.MaxLogSizeBytes
 	if limit <= 0 {
@@ -141,6 +145,7 @@ func (j *job) run() {
 	defer j.end(nil)
 	ws, err := workspace.Open(j.ctx, workspace.Options{TempDir: j.a.cfg.TempDir, Cache: j.a.cache, Environ: j.a.cfg.Environ})
 	j.status(ci.JobRunning)
+	j.beginHelp()
 	var res outcome
 	if err != nil {
 		res = j.failure(err)
@@ -151,6 +156,7 @@ func (j *job) run() {
 	j.mark("ended")
 	j.logs.close()
 	if !j.isSilent() {
+		j.endHelp(res)
 		j.event("agent.execution.end", time.Since(j.started), map[string]any{"status": res.state})
 	}
 	j.a.metrics.ended(res.state)
@@ -173,8 +179,8 @@ func (j *job) run() {
 
 // work prepares the job and lets the runner run it.
 func (j *job) work(ws *workspace.Workspace) outcome {
-	if err := json.Unmarshal(j.d.JobConfig, &j.conf); err != nil {
-		return j.failure(fmt.Errorf("the job's configuration cannot be read: %w", err))
+	if j.confErr != nil {
+		return j.failure(j.confErr)
 	}
 	if err := j.conf.supported(j.a.cfg); err != nil {
 		return j.failure(err)
@@ -187,7 +193,10 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 	if err != nil {
 		return j.failure(err)
 	}
-	env := j.environment(box)
+	if j.conf.kind() == build {
+		return j.build(ws, box)
+	}
+	env := j.runnerEnvironment(box)
 	// The runner starts while the source is fetched: starting costs time, and it waits for its request anyway.
 	proc, err := j.startRunner(runner.Options{Dir: ws.Dir(), Env: env, Command: box.command})
 	if err != nil {
@@ -204,7 +213,7 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 		return j.failure(err)
 	}
 	j.mark("confirmed")
-	return j.converse(proc, j.execution(box.workDir, filepath.Join(ws.Dir(), j.root())))
+	return j.converse(proc, j.execution(box, filepath.Join(ws.Dir(), j.root())))
 }
 
 // failure is the outcome of a job whose runner has not given one.
@@ -239,8 +248,8 @@ func (j *job) awaitFence() error {
 }
 
 // execution is the order to run the job. repository is where the workflow is, as the agent sees it.
-func (j *job) execution(workDir, repository string) runner.Execute {
-	e := runner.Execute{Type: runner.TypeExecute, Request: j.request(workDir), Env: j.env}
+func (j *job) execution(box box, repository string) runner.Execute {
+	e := runner.Execute{Type: runner.TypeExecute, Request: j.request(box), Env: j.env}
 	j.bundleKey = bundleKey(repository, j.conf.sourceFile())
 	e.Bundle = j.a.bundles.find(j.bundleKey)
 	e.KeepBundle = e.Bundle == nil && j.bundleKey != ""
@@ -319,6 +328,9 @@ func (j *job) withResult(result *runner.JobComplete) outcome {
 	res := outcome{state: ci.JobFailed, err: j.masked(result.Error), result: result}
 	if result.Status == "success" {
 		res.state = ci.JobSuccess
+	}
+	if err := j.checkHelp(res); err != nil {
+		res.state, res.err = ci.JobFailed, err.Error()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -3,11 +3,8 @@ package agent
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
-
-	"kici/internal/core/ci"
 )
 
 // jobConfig is the part of a dispatch's configuration that the agent itself reads. The rest goes to the runner.
@@ -36,10 +33,16 @@ type jobConfig struct {
 	WorkflowSHA       string          `json:"workflowSha"`
 	WorkflowRepo      string          `json:"workflowRepoIdentifier"`
 	Container         json.RawMessage `json:"container"`
-	BuildOnly         bool            `json:"buildOnly"`
 	InitOnly          bool            `json:"initOnly"`
 	DynamicJobFn      json.RawMessage `json:"dynamicJobFn"`
+	DynamicSource     json.RawMessage `json:"dynamicSource"` // of a generated job
 	BringupOnly       bool            `json:"bringupOnly"`
+	BuildOnly         bool            `json:"buildOnly"`
+	BuildSourceNeeded bool            `json:"buildSourceNeeded"`
+	BuildDepsNeeded   bool            `json:"buildDepsNeeded"`
+	LockfileHash      string          `json:"lockfileHash"`
+	TargetPlatform    string          `json:"targetPlatform"`
+	TargetArch        string          `json:"targetArch"`
 }
 
 func truthy(raw json.RawMessage) bool {
@@ -50,46 +53,16 @@ func truthy(raw json.RawMessage) bool {
 	return true
 }
 
-// kind is what sort of job it is, by the order in which the protocol tells them apart.
-func (c jobConfig) kind() string {
-	switch {
-	case c.InitOnly:
-		return "init"
-	case truthy(c.DynamicJobFn):
-		return "dynamic"
-	case c.BringupOnly:
-		return "bring-up"
-	case c.BuildOnly:
-		return "build"
-	}
-	return ""
-}
-
 // supported refuses what this agent cannot do, with a reason for the person who looks at the failed job.
 func (c jobConfig) supported(cfg Config) error {
-	if kind := c.kind(); kind != "" {
-		return fmt.Errorf("this agent does not run %s jobs: it loads workflows from their source and needs no job before them", kind)
+	if c.BringupOnly && c.kind() == bringUp {
+		return errors.New("this agent cannot reach other hosts by SSH, which bringing up an agent there needs")
 	}
-	if truthy(c.Container) || cfg.ExecutionMode == "container" {
+	if c.kind() == standard && (truthy(c.Container) || cfg.ExecutionMode == "container") {
 		return errors.New("this agent does not start containers for jobs; leave the job's container out, " +
 			"or run the agent itself in that image (a container scaler does)")
 	}
 	return nil
-}
-
-// addKind adds the flag by which the server knows the report of a job that works for others.
-func (c jobConfig) addKind(data map[string]any, state ci.JobStatus) {
-	if state == ci.JobSuccess {
-		return
-	}
-	switch c.kind() {
-	case "init":
-		data["initFailed"] = true
-	case "dynamic":
-		data["dynamicFailed"] = true
-	case "build":
-		data["buildFailed"] = true
-	}
 }
 
 func (c jobConfig) timeout() time.Duration { return time.Duration(c.Timeout) * time.Millisecond }
@@ -134,7 +107,7 @@ func (c jobConfig) checkout() bool { return c.Checkout == nil || *c.Checkout }
 
 // request is what the runner gets: the configuration with the dispatch's data, without what only the agent needs.
 // Secrets reach the runner this way alone.
-func (j *job) request(workDir string) json.RawMessage {
+func (j *job) request(box box) json.RawMessage {
 	fields := map[string]json.RawMessage{}
 	_ = json.Unmarshal(j.d.JobConfig, &fields) // it has been read before
 	for _, own := range []string{"tarballUrl", "cliPublicKey", "orchestratorPrivateKey", "timeout", "container", "steps"} {
@@ -151,7 +124,7 @@ func (j *job) request(workDir string) json.RawMessage {
 	}
 	for name, v := range map[string]any{
 		"runId": j.d.RunID, "jobId": j.d.JobID, "jobIdShort": short, "ref": j.d.Ref, "branch": j.d.Ref, "sha": j.d.SHA,
-		"workDir": workDir, "jobName": j.conf.jobName(), "sourceFile": j.conf.sourceFile(),
+		"workDir": box.workDir, "jobName": j.conf.jobName(), "sourceFile": j.conf.sourceFile(),
 		"checkout": j.conf.checkout(), "isTestRun": j.conf.IsTestRun, "fullRepo": j.conf.FullRepo,
 		"defaultStepTimeoutMs":     j.a.cfg.StepTimeout.Milliseconds(),
 		"concurrencyWaitTimeoutMs": j.a.cfg.ConcurrencyWait.Milliseconds(),
@@ -163,6 +136,9 @@ func (j *job) request(workDir string) json.RawMessage {
 	}
 	if j.conf.Timeout > 0 {
 		set("jobTimeoutMs", j.conf.Timeout)
+	}
+	if truthy(j.conf.DynamicSource) {
+		set("generatorEnv", variables(j.environment(box)))
 	}
 	if _, given := fields["hasConcurrencyGroup"]; !given {
 		set("hasConcurrencyGroup", true) // only the loaded workflow tells; the runner looks

@@ -27,7 +27,7 @@ func (j *job) prepare(ws *workspace.Workspace) error {
 	if err == nil {
 		err = j.checkSource(ws)
 	}
-	if err == nil {
+	if err == nil && (j.conf.kind() != build || j.conf.BuildDepsNeeded) {
 		err = j.fetchDependencies(ctx, ws)
 	}
 	if cause := context.Cause(ctx); cause != nil && err != nil {
@@ -41,7 +41,7 @@ func (j *job) prepare(ws *workspace.Workspace) error {
 
 // say writes a line to the log of the job.
 func (j *job) say(format string, args ...any) {
-	j.logs.add(wire.JobLevel, "[kici] "+fmt.Sprintf(format, args...))
+	j.logs.add(j.logIndex(wire.JobLevel), "[kici] "+fmt.Sprintf(format, args...))
 }
 
 func (j *job) fetchSource(ctx context.Context, ws *workspace.Workspace) error {
@@ -77,8 +77,14 @@ func (j *job) fetchSource(ctx context.Context, ws *workspace.Workspace) error {
 
 func (j *job) clone(ctx context.Context, ws *workspace.Workspace, spec workspace.CloneSpec) error {
 	started := time.Now()
+	if j.conf.kind() == build {
+		j.event("agent.clone.start", 0, nil)
+	}
 	err := ws.Clone(ctx, spec)
 	if err == nil {
+		if j.conf.kind() == build {
+			j.event("agent.clone.end", time.Since(started), nil)
+		}
 		j.say("Source of %s at %s in %d ms", orDefault(spec.Ref, "the default branch"), orDefault(spec.SHA, "its tip"), time.Since(started).Milliseconds())
 	}
 	return err
@@ -142,7 +148,7 @@ func (j *job) fetchDependencies(ctx context.Context, ws *workspace.Workspace) er
 	for _, r := range j.d.NpmRegistries {
 		install.Registries = append(install.Registries, workspace.Registry{URL: r.URL, Scope: r.Scope, AlwaysAuth: r.AlwaysAuth, Token: r.Token})
 	}
-	for _, kv := range j.environment(box{workDir: ws.Dir()}) {
+	for _, kv := range j.runnerEnvironment(box{workDir: ws.Dir()}) {
 		if !strings.HasPrefix(kv, "NODE_ENV=") {
 			install.Env = append(install.Env, kv)
 		}

@@ -60,7 +60,7 @@ func (p *pending) answer(id string, m wire.Message) {
 func (p *pending) concurrency(m wire.ConcurrencyAck) {
 	p.mu.Lock()
 	id := m.RequestID
-	if _, ok := p.waits[id]; !ok {
+	if _, ok := p.waits[id]; !ok && m.JobID != "" {
 		for other, q := range p.waits {
 			if q.lasting && q.ref == (jobRef{run: m.RunID, job: m.JobID}) {
 				id = other
@@ -78,7 +78,11 @@ func (p *pending) concurrency(m wire.ConcurrencyAck) {
 	}
 }
 
-var errConnectionLost = errors.New("the connection to the server was lost")
+// Why a question has no answer.
+var (
+	errConnectionLost = errors.New("the connection to the server was lost")
+	errNoAnswer       = errors.New("the server gave no answer in time")
+)
 
 // lost fails the questions of an ended connection. Lasting ones go on when the server is one to which they are sent
 // again; other servers have forgotten who asked.
@@ -122,7 +126,7 @@ func (j *job) relay(r runner.Request) {
 	}
 	timer := time.AfterFunc(limit, func() {
 		if q, ok := j.a.pending.take(id); ok {
-			q.answer(nil, errors.New("the server gave no answer in time"))
+			q.answer(nil, errNoAnswer)
 		}
 	})
 	lasting := r.Type == runner.TypeApprovalRequest

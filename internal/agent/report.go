@@ -18,12 +18,16 @@ func (j *job) status(state ci.JobStatus) {
 
 // report sends the terminal status.
 func (j *job) report(res outcome) {
+	m := wire.JobStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, State: res.state, Timestamp: now()}
+	if j.conf.kind().helps() {
+		m.Data = object(j.helpData(res))
+		j.a.post(m, entry{keep: keepAcked, job: j.ref, end: true})
+		return
+	}
 	data := map[string]any{"durationMs": time.Since(j.started).Milliseconds()}
 	if res.err != "" {
 		data["error"] = res.err
 	}
-	j.conf.addKind(data, res.state)
-	m := wire.JobStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, State: res.state, Timestamp: now()}
 	if r := res.result; r != nil {
 		if len(r.Outputs) > 0 {
 			data["outputs"] = r.Outputs
@@ -75,7 +79,7 @@ func (j *job) handle(m runner.Message) *runner.JobComplete {
 	switch m.Type {
 	case runner.TypeLogLine:
 		if v, ok := decode[runner.LogLine](j, m); ok {
-			j.logs.add(v.StepIndex, v.Line)
+			j.logs.add(j.logIndex(v.StepIndex), v.Line)
 		}
 	case runner.TypeStepStart:
 		if v, ok := decode[runner.StepStart](j, m); ok {
@@ -119,6 +123,9 @@ func decode[T any](j *job, m runner.Message) (v T, ok bool) {
 }
 
 func (j *job) stepStarted(v runner.StepStart) {
+	if j.conf.kind().helps() {
+		return // its one step is the agent's to report
+	}
 	state := ci.StepRunning
 	if v.State == string(ci.StepPending) {
 		state = ci.StepPending
@@ -135,6 +142,9 @@ func (j *job) stepStarted(v runner.StepStart) {
 }
 
 func (j *job) stepEnded(v runner.StepComplete) {
+	if j.conf.kind().helps() {
+		return
+	}
 	j.logs.flush(v.StepIndex) // a reader sees what the step said before its end
 	state := ci.StepStatus(v.Status)
 	name := v.StepName

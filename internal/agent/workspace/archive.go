@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -24,7 +23,7 @@ import (
 const (
 	downloadLimit = 5 * time.Minute // for one attempt
 	downloadTries = 3
-	maxArchive    = 8 << 30 // unpacked bytes: beyond, the disk would fill before anything else notices
+	maxArchive    = 64 << 30 // bytes, packed or not: beyond, the disk would fill before anything else notices
 )
 
 // Archive is a gzipped tar to download.
@@ -46,7 +45,7 @@ func (w *Workspace) Restore(ctx context.Context, client *http.Client, dir string
 	if err != nil {
 		return fmt.Errorf("restore archive: %w", err)
 	}
-	err = w.withDownload(ctx, client, a, func(f *os.File) error { return unpack(f, root) })
+	err = w.withDownload(ctx, client, a, func(f *os.File) error { return Unpack(ctx, f, root) })
 	if err != nil {
 		return fmt.Errorf("restore archive: %w", err)
 	}
@@ -63,7 +62,7 @@ func (w *Workspace) withDownload(ctx context.Context, client *http.Client, a Arc
 	defer f.Close()
 	_ = os.Remove(f.Name())
 	for try := 1; ; try++ {
-		err = download(ctx, client, a, f)
+		err = downloadInTime(ctx, client, a, f)
 		var mismatch *HashError
 		if err == nil || try == downloadTries || ctx.Err() != nil || errors.As(err, &mismatch) {
 			break
@@ -78,10 +77,15 @@ func (w *Workspace) withDownload(ctx context.Context, client *http.Client, a Arc
 	return use(f)
 }
 
-// download fetches once. Errors name the host only: a signed URL is a credential.
-func download(ctx context.Context, client *http.Client, a Archive, f *os.File) error {
+func downloadInTime(ctx context.Context, client *http.Client, a Archive, f *os.File) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, downloadLimit, fmt.Errorf("timed out after %v", downloadLimit))
 	defer cancel()
+	return Download(ctx, client, a, f)
+}
+
+// Download replaces what the file holds by the archive. An archive of another hash is a *HashError. Errors name the host
+// only: a signed URL is a credential.
+func Download(ctx context.Context, client *http.Client, a Archive, f *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -94,11 +98,7 @@ func download(ctx context.Context, client *http.Client, a Archive, f *os.File) e
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		return fmt.Errorf("download from %s: %w", req.URL.Host, err)
+		return fmt.Errorf("download from %s: %w", req.URL.Host, withoutURL(err))
 	}
 	defer res.Body.Close()
 	if res.StatusCode/100 != 2 {
@@ -118,8 +118,9 @@ func download(ctx context.Context, client *http.Client, a Archive, f *os.File) e
 	return nil
 }
 
-// unpack extracts a gzipped tar below root. No entry, and no link that an earlier entry made, leads out of it.
-func unpack(r io.Reader, root string) error {
+// Unpack extracts a gzipped tar below root, over what is there. No entry, and no link that an earlier entry made, leads
+// out of it.
+func Unpack(ctx context.Context, r io.Reader, root string) error {
 	tree, err := os.OpenRoot(root)
 	if err != nil {
 		return err
@@ -134,6 +135,9 @@ func unpack(r io.Reader, root string) error {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if err == nil {
+			err = context.Cause(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("unpack: %w", err)
@@ -156,7 +160,7 @@ func unpackEntry(tree *os.Root, h *tar.Header, content io.Reader) error {
 		return errors.New("leads out of the folder")
 	}
 	if h.Typeflag == tar.TypeDir {
-		return tree.MkdirAll(name, 0o755)
+		return tree.MkdirAll(name, fs.FileMode(h.Mode).Perm()|0o700) // entries below it are still to come
 	}
 	if err := tree.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
@@ -177,9 +181,7 @@ func unpackEntry(tree *os.Root, h *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(f, content); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	_, err = io.Copy(f, content)
+	// Tools tell by the time whether what they have built is still good.
+	return errors.Join(err, f.Close(), tree.Chtimes(name, h.ModTime, h.ModTime))
 }

@@ -46,7 +46,7 @@ func (w *Workspace) RestoreDependencies(ctx context.Context, client *http.Client
 	}
 	defer func() { _ = removeAll(scratch) }()
 	err = w.withDownload(ctx, client, a, func(f *os.File) error {
-		if err := unpack(f, scratch); err != nil {
+		if err := Unpack(ctx, f, scratch); err != nil {
 			return err
 		}
 		return moveInto(scratch, root)

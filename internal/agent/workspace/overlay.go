@@ -53,7 +53,7 @@ func (w *Workspace) ApplyOverlay(ctx context.Context, client *http.Client, dir s
 		if err != nil {
 			return err
 		}
-		return w.layOver(root, plain)
+		return w.layOver(ctx, root, plain)
 	})
 	if err != nil {
 		return fmt.Errorf("apply overlay: %w", err)
@@ -117,13 +117,13 @@ func decodeKey(text string, parse func([]byte) (any, error)) (any, error) {
 }
 
 // layOver unpacks beside the tree first, so that nothing of an upload that fails its check reaches it.
-func (w *Workspace) layOver(root string, plain []byte) error {
+func (w *Workspace) layOver(ctx context.Context, root string, plain []byte) error {
 	staging, err := tempDir(w.opts.TempDir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = removeAll(staging) }()
-	if err := unpack(bytes.NewReader(plain), staging); err != nil {
+	if err := Unpack(ctx, bytes.NewReader(plain), staging); err != nil {
 		return err
 	}
 	from, err := os.OpenRoot(staging)
