@@ -34,30 +34,28 @@ func lineText(line, buf []byte) (text, _ []byte) {
 
 // appendUnescaped appends what appendEscaped made of a text.
 func appendUnescaped(buf, text []byte) []byte {
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' || i+1 >= len(text) {
-			buf = append(buf, text[i])
-			continue
+	for {
+		i := bytes.IndexByte(text, '\\')
+		if i < 0 || i+1 == len(text) {
+			return append(buf, text...)
 		}
-		i++
-		switch text[i] {
+		buf = append(buf, text[:i]...)
+		c, length := text[i+1], 2
+		switch c {
 		case 'n':
-			buf = append(buf, '\n')
+			c = '\n'
 		case 'r':
-			buf = append(buf, '\r')
+			c = '\r'
 		case 't':
-			buf = append(buf, '\t')
+			c = '\t'
 		case 'u':
-			if i+4 >= len(text) {
+			if length = 6; len(text)-i < length {
 				return buf
 			}
-			buf = append(buf, hexValue(text[i+3])<<4|hexValue(text[i+4]))
-			i += 4
-		default:
-			buf = append(buf, text[i])
+			c = hexValue(text[i+4])<<4 | hexValue(text[i+5]) // it writes no greater ones
 		}
+		buf, text = append(buf, c), text[i+length:]
 	}
-	return buf
 }
 
 func hexValue(c byte) byte {
@@ -71,20 +69,15 @@ const escape = 0x1b
 
 // dropCodes takes the ANSI codes (ECMA-48) out of a text, in place.
 func dropCodes(text []byte) []byte {
-	from := bytes.IndexByte(text, escape)
-	if from < 0 {
-		return text
-	}
-	kept := text[:from]
-	for i := from; i < len(text); {
-		if text[i] != escape {
-			kept = append(kept, text[i])
-			i++
-			continue
+	kept := text[:0]
+	for {
+		i := bytes.IndexByte(text, escape)
+		if i < 0 {
+			return append(kept, text...)
 		}
-		i += codeLength(text[i:])
+		kept = append(kept, text[:i]...)
+		text = text[i+codeLength(text[i:]):]
 	}
-	return kept
 }
 
 // codeLength is the length of the code that begins with an escape. One that is cut short ends where the text does not go
