@@ -3,8 +3,10 @@ package server_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,4 +65,35 @@ WHERE j.status = $1`, status).Scan(&path)
 		return err == nil && readErr == nil && bytes.Count(log, []byte("\n")) == 2
 	}, nil)
 	return path
+}
+
+// TestLoudStepIsStoredWhole sends as many chunks as one step of 5 MB did that cost another server its run. Nothing is
+// dropped, and the step ends as it did.
+func TestLoudStepIsStoredWhole(t *testing.T) {
+	const chunks = 2220
+	h := servertest.New(t, nil)
+	first := h.Start(t)
+	h.Employ(t, &servertest.Agent{ID: "agent", Features: careful, Chunks: chunks})
+	h.Push(t, app, "main", h.Commit(t, app, servertest.Lock("build")))
+	h.AwaitRuns(t, 1)
+	requireAllGreen(t, h, 1)
+	first.Stop()
+	store, err := logs.Open(logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	var run string
+	if err := h.DB.Read().QueryRowContext(t.Context(), "SELECT run_id FROM execution_runs").Scan(&run); err != nil {
+		t.Fatal(err)
+	}
+	lines, total, _, err := store.Lines(t.Context(), logs.Path(run, "build", 0), 0, chunks)
+	if err != nil || total != chunks {
+		t.Fatalf("%d lines, %v", total, err)
+	}
+	for i, line := range lines {
+		if !strings.Contains(line, fmt.Sprintf(`"msg":"line %d",`, i)) {
+			t.Fatalf("line %d is %s", i, line)
+		}
+	}
 }

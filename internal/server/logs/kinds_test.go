@@ -388,3 +388,29 @@ func TestDamagedObjectIsAnError(t *testing.T) {
 		t.Errorf("gone: %v", err)
 	}
 }
+
+// A job may be called anything; its log is found again and kept apart from all others.
+func TestLogsOfJobsWithAnyName(t *testing.T) {
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		names := []string{"test (linux, 1.0)", "a/b", "a+b", "é&?#=%2F", "..", strings.Repeat("é", 200), "a\nb\x00c"}
+		for _, name := range names {
+			c := chunk("a", name)
+			c.JobName = name
+			mustAppend(t, s, c)
+		}
+		flush(t, s)
+		s.Close()
+		s = h.open(t, Options{})
+		for _, name := range names {
+			if diff := cmp.Diff([]string{name}, all(t, s, Path("r", name, 0))); diff != "" {
+				t.Errorf("%q: %s", name, diff)
+			}
+		}
+		if h.segments != nil {
+			if objects, err := h.segments.List(t.Context(), runFolder("r")); err != nil || len(objects) != len(names) {
+				t.Errorf("%d objects, %v", len(objects), err)
+			}
+		}
+	})
+}
