@@ -27,7 +27,7 @@ var rooms = []string{
 	"internal/kit/script", "internal/kit/regex",
 	// Words: values, parsing, matching of text.
 	"internal/core/ci", "internal/core/glob", "internal/core/jsonpath", "internal/core/cron", "internal/core/label",
-	"internal/core/lockfile", "internal/core/wire", "internal/core/adminwire",
+	"internal/core/lockfile", "internal/core/wire", "internal/core/adminwire", "internal/core/logline",
 	// Decisions: pure functions.
 	"internal/decide/envelope", "internal/decide/inputs", "internal/decide/trigger", "internal/decide/contexts",
 	"internal/decide/plan", "internal/decide/lifecycle", "internal/decide/capacity",

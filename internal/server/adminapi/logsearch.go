@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kici/internal/core/adminwire"
+	"kici/internal/core/logline"
 	"kici/internal/server/logs"
 )
 
@@ -25,7 +26,7 @@ func (a *API) searchLog(r *http.Request) (answer, error) {
 	found, err := a.Logs.Search(r.Context(), place.Path, logs.Query{
 		Text: q.Get("q"), Pattern: q.Get("re"), Fold: truthy(r, "ignoreCase"), From: in.from, Limit: limitOf(r, 100, 1000),
 	})
-	if errors.Is(err, logs.ErrQuery) {
+	if errors.Is(err, logline.ErrQuery) {
 		return answer{}, refuse(http.StatusBadRequest, err.Error())
 	}
 	expired := errors.Is(err, logs.ErrExpired)

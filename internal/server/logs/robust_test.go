@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/logline"
 )
 
 func TestWaitFollowsALog(t *testing.T) {
@@ -168,7 +170,7 @@ func FuzzTail(f *testing.F) {
 	f.Add(1, []byte("\n\n\x00\x00"))
 	f.Fuzz(func(t *testing.T, chunks int, garbage []byte) {
 		for line := range strings.SplitSeq(string(garbage), "\n") {
-			if _, ok := readMark([]byte(line)); ok {
+			if _, ok := logline.ReadMark([]byte(line)); ok {
 				t.Skip("a mark")
 			}
 		}

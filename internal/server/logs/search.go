@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"kici/internal/core/logline"
 )
 
 // Bounds of one search.
@@ -42,9 +44,9 @@ type Found struct {
 }
 
 // Search looks through the texts of a log's lines in their order, ANSI codes left out, until it has enough, or its time
-// is up, or the log ends. It makes progress with every call. errors.Is(err, ErrQuery) tells that the query is at fault.
+// is up, or the log ends. It makes progress with every call. errors.Is(err, logline.ErrQuery) tells that the query is at fault.
 func (s *Store) Search(ctx context.Context, path string, q Query) (Found, error) {
-	match, err := newMatcher(q)
+	match, err := logline.Compile(q.Text, q.Pattern, q.Fold)
 	if err != nil {
 		return Found{}, err
 	}
@@ -63,7 +65,7 @@ func (s *Store) Search(ctx context.Context, path string, q Query) (Found, error)
 	return found, err
 }
 
-func (f *Found) fill(ctx context.Context, v *view, q Query, match matcher) error {
+func (f *Found) fill(ctx context.Context, v *view, q Query, match logline.Matcher) error {
 	deadline := time.Now().Add(q.Time)
 	f.Next = f.Total
 	var buf, text []byte
@@ -72,12 +74,12 @@ func (f *Found) fill(ctx context.Context, v *view, q Query, match matcher) error
 			f.Next = number
 			return false
 		}
-		text, buf = lineText(line, buf)
+		text, buf = logline.Text(line, buf)
 		at := match(text)
 		if at < 0 {
 			return true
 		}
-		f.Hits = append(f.Hits, Hit{Line: number, TS: lineTime(line), Text: around(text, at)})
+		f.Hits = append(f.Hits, Hit{Line: number, TS: logline.Time(line), Text: around(text, at)})
 		if len(f.Hits) == q.Limit {
 			f.Next = number + 1
 			return false

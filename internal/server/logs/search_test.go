@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"kici/internal/core/logline"
 )
 
 // hits are the numbers and texts of what was found.
@@ -76,7 +77,7 @@ func TestSearchRefusesWhatItCannotDo(t *testing.T) {
 		"too large":                       {Pattern: "(abcdefghij){1000}"},
 		"invalid repeat count: `{1,5000}": {Pattern: "a{1,5000}"},
 	} {
-		if _, err := s.Search(t.Context(), buildLog, q); !errors.Is(err, ErrQuery) || !strings.Contains(err.Error(), want) {
+		if _, err := s.Search(t.Context(), buildLog, q); !errors.Is(err, logline.ErrQuery) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want it to say %q", q, err, want)
 		}
 	}
@@ -125,28 +126,6 @@ func TestLongLineIsCutAroundThePlace(t *testing.T) {
 	}
 }
 
-func TestCodesAreNoText(t *testing.T) {
-	for in, want := range map[string]string{
-		"a\x1b[1;31mb\x1b[0mc":       "abc",
-		"a\x1b[2K\x1b[1Gb":           "ab",
-		"\x1b]8;;http://x\x07link":   "link",
-		"\x1b]0;title\x1b\\text":     "text",
-		"\x1b]0;no end":              "0;no end",
-		"a\x1b(Bb":                   "ab",
-		"a\x1b=b\x1b7c":              "abc",
-		"cut \x1b":                   "cut ",
-		"cut \x1b[12":                "cut ",
-		"\x1b[\x1b[1mx":              "x",
-		"plain":                      "plain",
-		"\x1b\x1b[1mtwice":           "twice",
-		"\x1b]0;\x1b[1mnot an end\a": "0;not an end\a",
-	} {
-		if got := string(dropCodes([]byte(in))); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-}
-
 // Search finds exactly the lines in which the standard library finds the text or the expression.
 func TestSearchAgreesWithTheStandardLibrary(t *testing.T) {
 	root, run := t.TempDir(), 0
@@ -180,45 +159,5 @@ func TestSearchAgreesWithTheStandardLibrary(t *testing.T) {
 		if diff := cmp.Diff(want, hits(got)); err != nil || diff != "" {
 			rt.Fatalf("%+v: %v %s", q, err, diff)
 		}
-	})
-}
-
-// FuzzLineText stores any text and reads it back as the search sees it.
-func FuzzLineText(f *testing.F) {
-	f.Add("a \x1b[1mb", "id")
-	f.Add("\"},\"meta\":{\"chunk\":\"x\",\"lines\":1}}", `"`)
-	f.Add("\x00\x7f\u2028\\u001b", `","meta":{`)
-	f.Fuzz(func(t *testing.T, text, id string) {
-		want := string(dropCodes([]byte(strings.ToValidUTF8(text, "\uFFFD"))))
-		if strings.IndexByte(want, escape) >= 0 {
-			t.Fatalf("%q has a code left", want)
-		}
-		for _, line := range [][]byte{
-			append(appendEscaped(appendHead(nil, at), text), plainEnd...),
-			bytes.TrimSuffix(appendMark(appendEscaped(appendHead(nil, at), text), mark{Chunk: id, Lines: 1}), []byte("\n")),
-		} {
-			got, _ := lineText(line, nil)
-			if string(got) != want && !invalidRuns(text) {
-				t.Fatalf("%q in %q reads %q, want %q", text, line, got, want)
-			}
-		}
-	})
-}
-
-// invalidRuns tells whether a text has bytes that are no UTF-8: each becomes a replacement of its own, where the standard
-// library makes one of a whole run.
-func invalidRuns(text string) bool { return !utf8.ValidString(text) }
-
-// FuzzStoredLine reads anything as a stored line.
-func FuzzStoredLine(f *testing.F) {
-	f.Add([]byte(`{"ts":"2026-01-01T00:00:00.000Z","level":"stdout","msg":"x","meta":{}}`))
-	f.Add([]byte(`{"ts":"","msg":"\u00`))
-	f.Add([]byte(`","meta":{}}","msg":"`))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		text, _ := lineText(line, nil)
-		if len(text) > len(line) || len(lineTime(line)) > len(line) {
-			t.Fatalf("%q became %q at %q", line, text, lineTime(line))
-		}
-		readMark(line)
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"io"
 	"slices"
+
+	"kici/internal/core/logline"
 )
 
 // Blocks in which a log is read: backwards for its end, forwards for marks.
@@ -34,7 +36,7 @@ func readTail(r io.ReaderAt, size int64, ids int) (tail, error) {
 	found := false
 	tooFar := false
 	err := eachLineBack(r, size, func(line []byte, lineEnd int64) bool {
-		m, ok := readMark(line)
+		m, ok := logline.ReadMark(line)
 		if ok && !found {
 			found = true
 			t.end, t.truncated = end{size: lineEnd, lines: m.Lines}, m.Truncated
@@ -119,7 +121,7 @@ func nextMark(r io.ReaderAt, from, high int64) (p end, ok bool, err error) {
 			skipped = true
 			return true
 		}
-		m, is := readMark(line)
+		m, is := logline.ReadMark(line)
 		if is {
 			p, ok = end{size: lineEnd, lines: m.Lines}, true
 		}

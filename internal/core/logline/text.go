@@ -1,11 +1,11 @@
-package logs
+package logline
 
 import "bytes"
 
 var messageStart = []byte(`","msg":"`)
 
-// lineTime is the time of a stored line as it is written.
-func lineTime(line []byte) string {
+// Time is the time of a stored line as it is written.
+func Time(line []byte) string {
 	rest, ok := bytes.CutPrefix(line, lineStart)
 	if i := bytes.IndexByte(rest, '"'); ok && i >= 0 {
 		return string(rest[:i])
@@ -13,9 +13,9 @@ func lineTime(line []byte) string {
 	return ""
 }
 
-// lineText is the text of a stored line without ANSI codes. It lies in the line or, when it is not there as it stands, in
+// Text is the text of a stored line without ANSI codes. It lies in the line or, when it is not there as it stands, in
 // buf, which is given back for the next line.
-func lineText(line, buf []byte) (text, _ []byte) {
+func Text(line, buf []byte) (text, _ []byte) {
 	begin := bytes.Index(line, messageStart) // the time and the level before it hold no quote
 	stop := len(line) - len(plainEnd)
 	if !bytes.HasSuffix(line, plainEnd) {
@@ -29,10 +29,10 @@ func lineText(line, buf []byte) (text, _ []byte) {
 		return text, buf
 	}
 	buf = appendUnescaped(buf[:0], text)
-	return dropCodes(buf), buf
+	return Strip(buf), buf
 }
 
-// appendUnescaped appends what appendEscaped made of a text.
+// appendUnescaped appends what AppendText made of a text.
 func appendUnescaped(buf, text []byte) []byte {
 	for {
 		i := bytes.IndexByte(text, '\\')
@@ -67,8 +67,8 @@ func hexValue(c byte) byte {
 
 const escape = 0x1b
 
-// dropCodes takes the ANSI codes (ECMA-48) out of a text, in place.
-func dropCodes(text []byte) []byte {
+// Strip takes the ANSI codes (ECMA-48) out of a text, in place.
+func Strip(text []byte) []byte {
 	kept := text[:0]
 	for {
 		i := bytes.IndexByte(text, escape)

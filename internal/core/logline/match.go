@@ -1,4 +1,4 @@
-package logs
+package logline
 
 import (
 	"bytes"
@@ -20,29 +20,30 @@ const (
 	maxProgram = 5000 // instructions of a compiled expression
 )
 
-// matcher tells where in a text the wanted begins, or −1. The text is only lent.
-type matcher func(text []byte) int
+// Matcher tells where in a text the wanted begins, or −1. The text is only lent. A matcher is for one user at a time.
+type Matcher func(text []byte) int
 
-// newMatcher makes the matcher of a query.
-func newMatcher(q Query) (matcher, error) {
+// Compile makes the matcher of a text or, instead, of an RE2 expression. With fold, upper and lower case are the same.
+// errors.Is(err, ErrQuery) holds for its errors.
+func Compile(text, pattern string, fold bool) (Matcher, error) {
 	switch {
-	case q.Text == "" && q.Pattern == "":
+	case text == "" && pattern == "":
 		return nil, fmt.Errorf("%w: it needs a text or an expression", ErrQuery)
-	case q.Text != "" && q.Pattern != "":
+	case text != "" && pattern != "":
 		return nil, fmt.Errorf("%w: it takes a text or an expression, not both", ErrQuery)
-	case len(q.Text)+len(q.Pattern) > maxQuery:
+	case len(text)+len(pattern) > maxQuery:
 		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrQuery, maxQuery)
-	case q.Pattern != "":
-		return expression(q.Pattern, q.Fold)
-	case q.Fold:
-		return foldedText(q.Text), nil
+	case pattern != "":
+		return expression(pattern, fold)
+	case fold:
+		return foldedText(text), nil
 	}
-	wanted := []byte(q.Text)
+	wanted := []byte(text)
 	return func(text []byte) int { return bytes.Index(text, wanted) }, nil
 }
 
 // expression compiles an RE2 expression, whose time is linear in the text whatever its form.
-func expression(pattern string, fold bool) (matcher, error) {
+func expression(pattern string, fold bool) (Matcher, error) {
 	flags := syntax.Perl
 	if fold {
 		flags |= syntax.FoldCase
@@ -72,7 +73,7 @@ func expression(pattern string, fold bool) (matcher, error) {
 
 // foldedText finds a text in either case. The place is that in the folded text, which differs from the place in the text
 // itself by a few bytes at most for rare letters; it only chooses what is shown of a very long line.
-func foldedText(wanted string) matcher {
+func foldedText(wanted string) Matcher {
 	needle := appendFolded(nil, []byte(wanted))
 	var folded []byte
 	return func(text []byte) int {
