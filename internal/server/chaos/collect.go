@@ -119,7 +119,7 @@ func scanJob(scan scanner) (j jobFact, err error) {
 	}
 	var r ci.Reason
 	err = json.Unmarshal([]byte(reason.String), &r)
-	j.Reason = r.Code
+	j.Reason, j.Message = r.Code, r.Message
 	return j, err
 }
 

@@ -43,8 +43,9 @@ type jobFact struct {
 	Run    string
 	Name   string
 	Status ci.JobStatus
-	Reason string // its code
-	Ended  int64
+	Reason  string // its code
+	Message string // and its sentence
+	Ended   int64
 	Needs  []needFact
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"kici/internal/core/ci"
 )
@@ -38,8 +37,10 @@ var promises = []struct {
 	{"a run ends as its jobs say", (*check).folds},
 	{"a run that has ended stays as it is", (*check).stays},
 	{"a job runs only after what it needs", (*check).needs},
+	{"no step fails but the one that must", (*check).failures},
 	{"a job is executed as often as its attempts say", (*check).attempts},
 	{"no two attempts of a job overlap", (*check).overlaps},
+	{"one run of a concurrency group goes on at a time", (*check).groups},
 	{"nothing of a job outlives its agent", (*check).survivors},
 	{"an acknowledged end is stored", (*check).ackedEnds},
 	{"an acknowledged line is stored", (*check).ackedLines},
@@ -267,6 +268,20 @@ func (c *check) after(j, up jobFact) {
 	}
 }
 
+// failures looks for steps that have failed although nothing is wrong with them, such as for want of what an earlier job has
+// left. In a run that somebody ends a step may say what it will.
+func (c *check) failures() {
+	for _, j := range c.Jobs {
+		if j.Reason == ci.ReasonStepFailed && j.Name != fails && c.runs[j.Run].Status == ci.RunFailed && !c.cancelled(j.Run) {
+			c.fail("%s has failed by a step: %s", c.name(j.ID), j.Message)
+		}
+	}
+}
+
+func (c *check) cancelled(run string) bool {
+	return slices.ContainsFunc(c.jobsOf[run], func(j jobFact) bool { return j.Status == ci.JobCancelled })
+}
+
 func (c *check) attempts() {
 	for _, e := range c.stray {
 		c.fail("agent %s has executed job %s of %s for push %s at %d (%s) without an attempt", e.Agent, e.Job, e.Workflow, e.Mark, e.Begun, e.Token)
@@ -350,93 +365,33 @@ func (c *check) survivors() {
 	}
 }
 
+// groups looks at the runs of which only one may go on. What an agent still does that was given up is not the run's any more.
+func (c *check) groups() {
+	type turn struct {
+		run         string
+		begun, last int64
+	}
+	var turns []turn
+	for id, attempts := range c.executed {
+		r := c.runs[c.jobs[id].Run]
+		for _, e := range slices.Concat(attempts...) {
+			if r.Workflow == alone {
+				turns = append(turns, turn{r.ID, e.Begun, min(e.Last, r.Ended)})
+			}
+		}
+	}
+	slices.SortFunc(turns, func(a, b turn) int { return cmp.Compare(a.begun, b.begun) })
+	for i := 1; i < len(turns); i++ {
+		if before := turns[i-1]; turns[i].run != before.run && turns[i].begun < before.last {
+			c.fail("run %s went on until %d, and run %s began at %d", before.run, before.last, turns[i].run, turns[i].begun)
+		}
+	}
+}
+
 func (c *check) ackedEnds() {
 	for _, e := range c.Acked.Ends {
 		if j := c.jobs[e.Job]; j.Ended == 0 || j.Ended > e.At {
 			c.fail("the end of %s as %s was acknowledged at %d, and it has ended at %d as %s", c.name(e.Job), e.Status, e.At, j.Ended, j.Status)
 		}
 	}
-}
-
-// late is how long after its end a server surely takes a job's lines; 30 s are promised.
-const late = 25_000
-
-func (c *check) ackedLines() {
-	stored := map[stepKey]map[string]bool{}
-	for key, servers := range c.Logs {
-		stored[key] = map[string]bool{}
-		for _, line := range slices.Concat(servers...) {
-			stored[key][line] = true
-		}
-	}
-	missing := map[stepKey][]string{}
-	for _, l := range c.Acked.Lines {
-		if c.owed(l) && !stored[l.stepKey][l.Text] {
-			missing[l.stepKey] = append(missing[l.stepKey], l.Text)
-		}
-	}
-	for key, lines := range missing {
-		c.fail("step %d of %s lacks %d acknowledged lines, such as %q", key.Step, c.name(key.Job), len(lines), lines[0])
-	}
-}
-
-// owed tells whether the line's agent had the job when it was told that the line is taken. What comes from one that no
-// longer has it is acknowledged and dropped: it would be sent for ever otherwise.
-func (c *check) owed(l ackedLine) bool {
-	if j := c.jobs[l.Job]; j.Ended != 0 && l.At > j.Ended+late {
-		return false
-	}
-	list := c.attempt[l.Job]
-	for i, a := range list {
-		if a.Agent == l.Agent && a.Claimed <= l.At && (i == len(list)-1 || l.At < a.Ended) {
-			return true
-		}
-	}
-	return false
-}
-
-// logs looks at the numbered lines of every step: each server has its part in order and without repetition, and the log of
-// a step that succeeded is complete. Lines that were sent again to another server may lie on both: each keeps its own.
-func (c *check) logs() {
-	for _, s := range c.Steps {
-		if s.Type != "" && s.Type != "step" {
-			continue
-		}
-		seen := map[string]bool{}
-		for _, lines := range c.Logs[s.stepKey] {
-			c.ordered(s, lines)
-			for _, line := range lines {
-				if _, ok := number(line); ok {
-					seen[line] = true
-				}
-			}
-		}
-		if want := stepLines[s.Name]; s.Status == ci.StepSuccess && len(seen) != want {
-			c.fail("the log of step %s of %s, which has succeeded, has %d of %d lines", s.Name, c.name(s.Job), len(seen), want)
-		}
-	}
-}
-
-func (c *check) ordered(s stepFact, lines []string) {
-	before := 0
-	for _, line := range lines {
-		n, ok := number(line)
-		if !ok {
-			continue // a line of the system's own
-		}
-		if n <= before {
-			c.fail("the log of step %s of %s has %q after line %d", s.Name, c.name(s.Job), line, before)
-		}
-		before = n
-	}
-}
-
-// number reads the number of a line that a step has printed: "token step 3/8".
-func number(line string) (n int, ok bool) {
-	fields := strings.Fields(line)
-	if len(fields) != 3 {
-		return 0, false
-	}
-	_, err := fmt.Sscanf(fields[2], "%d/", &n)
-	return n, err == nil
 }

@@ -31,6 +31,7 @@ func kept() facts {
 		{name: "fan (c)", steps: []string{"turn"}},
 		{name: "last", needs: []string{"calm", "fan (a)", "fan (b)", "fan (c)"}, steps: []string{"close"}},
 	})
+	f.addRun("lane", ci.RunSuccess, []made{{name: "pass", steps: []string{"drive"}}})
 	return f
 }
 
@@ -149,6 +150,12 @@ func TestWhatIsAllowedPasses(t *testing.T) {
 			f.unexecute("tell")
 			f.Steps = slices.DeleteFunc(f.Steps, func(s stepFact) bool { return s.Job == j.ID })
 		}},
+		{"a run of a group that was given up, and the next", func(f *facts) {
+			f.run("lane").Ended = 15_000
+			f.addRun("other", ci.RunSuccess, nil)
+			*f.run("other") = runFact{ID: "other", Mark: "push-1", Workflow: "lane", Status: ci.RunSuccess, Created: 1000, Ended: 1_000_000}
+			f.addJob(*f.run("other"), made{name: "pass", steps: []string{"drive"}}, 15_000)
+		}},
 		{"an agent that ended between two jobs", func(f *facts) { f.Ends = []agentEnd{{"agent-0", f.execution("pack").Last + 1}} }},
 		{"a line that came too late to be stored", func(f *facts) {
 			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", 0}, Agent: "agent-0", Text: "late", At: f.job("ladder/build").Ended + late + 1})
@@ -248,6 +255,16 @@ func TestEveryBrokenPromiseIsSeen(t *testing.T) {
 		{"a job succeeded in the middle of a step", func(f *facts) { f.execution("pack").Finished = []string{"wrap"} }, "a job is executed", `only ["wrap"]`},
 		{"the queue forgot an attempt", func(f *facts) { f.row("ladder/pack").Requeued = 1 }, "a job is executed", "came back 1 times"},
 		{"a row expired that was given out", func(f *facts) { f.row("ladder/pack").Status = ci.QueueExpired }, "a job is executed", "came back 0 times"},
+		{"a step fails without cause", func(f *facts) {
+			j := f.job("ladder/pack")
+			j.Status, j.Reason, j.Message = ci.JobFailed, ci.ReasonStepFailed, "no outputs of x"
+			f.run("ladder").Status = ci.RunFailed
+		}, "no step fails", "no outputs of x"},
+		{"two runs of a group go on", func(f *facts) {
+			f.addRun("other", ci.RunSuccess, nil)
+			*f.run("other") = runFact{ID: "other", Mark: "push-1", Workflow: "lane", Status: ci.RunSuccess, Created: 1000, Ended: 1_000_000}
+			f.addJob(*f.run("other"), made{name: "pass", steps: []string{"drive"}}, 12_000)
+		}, "one run of a concurrency group", "run other began"},
 		{"two attempts overlap", func(f *facts) {
 			other := *f.attempt("ladder/pack")
 			other.Number, other.Agent = 2, "agent-1"

@@ -16,10 +16,17 @@ var script []byte
 var workflowJobs = map[string][]string{
 	"ladder": {"build", "test (x)", "test (y)", "test (z)", "pack", "tell"},
 	"storm":  {"calm", "fragile", "mend", "vain", "fan (a)", "fan (b)", "fan (c)", "last"},
+	"lane":   {"pass"},
 }
 
 // stepLines is how many numbered lines each step prints.
 var stepLines = map[string]int{
 	"fetch": 3, "make": 8, "run": 6, "wrap": 2, "sum": 2, "say": 1,
-	"rest": 4, "bend": 2, "break": 2, "never": 1, "glue": 3, "hope": 1, "turn": 3, "close": 2,
+	"rest": 4, "bend": 2, "break": 2, "never": 1, "glue": 3, "hope": 1, "turn": 3, "close": 2, "drive": 3,
 }
+
+// fails is the only job that fails by itself.
+const fails = "fragile"
+
+// alone is the workflow of which one run goes on at a time.
+const alone = "lane"

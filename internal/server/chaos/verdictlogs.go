@@ -1,0 +1,92 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"kici/internal/core/ci"
+)
+
+// late is how long after its end a server surely takes a job's lines; 30 s are promised.
+const late = 25_000
+
+func (c *check) ackedLines() {
+	stored := map[stepKey]map[string]bool{}
+	for key, servers := range c.Logs {
+		stored[key] = map[string]bool{}
+		for _, line := range slices.Concat(servers...) {
+			stored[key][line] = true
+		}
+	}
+	missing := map[stepKey][]string{}
+	for _, l := range c.Acked.Lines {
+		if c.owed(l) && !stored[l.stepKey][l.Text] {
+			missing[l.stepKey] = append(missing[l.stepKey], l.Text)
+		}
+	}
+	for key, lines := range missing {
+		c.fail("step %d of %s lacks %d acknowledged lines, such as %q", key.Step, c.name(key.Job), len(lines), lines[0])
+	}
+}
+
+// owed tells whether the line's agent had the job when it was told that the line is taken. What comes from one that no
+// longer has it is acknowledged and dropped: it would be sent for ever otherwise.
+func (c *check) owed(l ackedLine) bool {
+	if j := c.jobs[l.Job]; j.Ended != 0 && l.At > j.Ended+late {
+		return false
+	}
+	list := c.attempt[l.Job]
+	for i, a := range list {
+		if a.Agent == l.Agent && a.Claimed <= l.At && (i == len(list)-1 || l.At < a.Ended) {
+			return true
+		}
+	}
+	return false
+}
+
+// logs looks at the numbered lines of every step: each server has its part in order and without repetition, and the log of
+// a step that succeeded is complete. Lines that were sent again to another server may lie on both: each keeps its own.
+func (c *check) logs() {
+	for _, s := range c.Steps {
+		if s.Type != "" && s.Type != "step" {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, lines := range c.Logs[s.stepKey] {
+			c.ordered(s, lines)
+			for _, line := range lines {
+				if _, ok := number(line); ok {
+					seen[line] = true
+				}
+			}
+		}
+		if want := stepLines[s.Name]; s.Status == ci.StepSuccess && len(seen) != want {
+			c.fail("the log of step %s of %s, which has succeeded, has %d of %d lines", s.Name, c.name(s.Job), len(seen), want)
+		}
+	}
+}
+
+func (c *check) ordered(s stepFact, lines []string) {
+	before := 0
+	for _, line := range lines {
+		n, ok := number(line)
+		if !ok {
+			continue // a line of the system's own
+		}
+		if n <= before {
+			c.fail("the log of step %s of %s has %q after line %d", s.Name, c.name(s.Job), line, before)
+		}
+		before = n
+	}
+}
+
+// number reads the number of a line that a step has printed: "token step 3/8".
+func number(line string) (n int, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) != 3 {
+		return 0, false
+	}
+	_, err := fmt.Sscanf(fields[2], "%d/", &n)
+	return n, err == nil
+}
