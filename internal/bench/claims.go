@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,8 +19,8 @@ const ahead = 100_000
 // fillBatch is how many rows are put into the queue in one transaction.
 const fillBatch = 1000
 
-// Claims measures how many jobs a dispatcher can claim in a second, each in a transaction of its own as it does, first with
-// an empty queue and then behind rows of another selector. It works on a database of its own, without a server: what is
+// Claims measures how many jobs a dispatcher can claim in a second, as many in one transaction as it takes, first with an
+// empty queue and then behind rows of another selector. It works on a database of its own, without a server: what is
 // left out is the frame that follows a claim.
 func Claims(ctx context.Context, o Options) (Result, error) {
 	result := Result{Measure: "claims", Store: o.store(), Status: "success"}
@@ -54,25 +55,31 @@ func claimsOf(ctx context.Context, o Options, db *store.DB, name string) (perSec
 	}
 	o.say("claiming %d jobs", o.N)
 	started := time.Now()
-	for range o.N {
-		if err := claimHead(ctx, db, selector); err != nil {
+	for left := o.N; left > 0; {
+		n, err := claimHeads(ctx, db, selector)
+		if err != nil {
 			return 0, err
 		}
+		left -= n
 	}
 	return float64(o.N) / time.Since(started).Seconds(), nil
 }
 
-// claimHead does what a dispatcher does for one job.
-func claimHead(ctx context.Context, db *store.DB, selector string) error {
-	head, ok, err := queue.HeadOf(ctx, db.Read(), selector)
-	if err != nil || !ok {
-		return fmt.Errorf("find the head of the queue (%v): %w", ok, err)
+// claimHeads does what a dispatcher does for the jobs in front, and tells how many those are.
+func claimHeads(ctx context.Context, db *store.DB, selector string) (int, error) {
+	now := time.Now().UnixMilli()
+	line, err := queue.Line(ctx, db.Read(), selector, now, queue.MaxOffers)
+	if err != nil || len(line) == 0 {
+		return 0, errors.Join(fmt.Errorf("find the head of the queue: %d rows", len(line)), err)
 	}
-	return db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		now := time.Now().UnixMilli()
-		ok, err := queue.Claim(ctx, tx, head.JobID, "agent-"+head.JobID, "bench", 1, now, now+10_000)
-		if err == nil && !ok {
-			err = fmt.Errorf("job %s could not be claimed", head.JobID)
+	offers := make([]queue.Offer, len(line))
+	for i, head := range line {
+		offers[i] = queue.Offer{JobID: head.JobID, AgentID: "agent-" + head.JobID, Room: 1}
+	}
+	return len(line), db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		claimed, err := queue.ClaimAll(ctx, tx, offers, "bench", now, now+10_000)
+		if err == nil && len(claimed) != len(offers) {
+			err = fmt.Errorf("%d of %d jobs could be claimed", len(claimed), len(offers))
 		}
 		return err
 	})

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -85,86 +84,149 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return service.Every(ctx, d.log, "dispatch", d.settings.Poll, d.poke, d.Pass)
 }
 
-// Pass goes through the heads of the queue, oldest first, and gives each to the first agent by name that fits it and
-// has room; then the next head of the same selector takes its place. A head that fits nobody here holds up no other.
+// Pass gives jobs to agents until there is nothing more to give or nobody to take it.
 func (d *Dispatcher) Pass(ctx context.Context) error {
-	if d.draining.Load() {
-		return nil
-	}
-	agents := d.hub.Ready()
-	if len(agents) == 0 {
-		return nil
-	}
-	heads, err := queue.Heads(ctx, d.db.Read())
-	if err != nil || len(heads) == 0 {
-		return err
-	}
-	held, err := queue.Held(ctx, d.db.Read())
-	if err != nil {
-		return err
-	}
-	for len(heads) > 0 && !d.draining.Load() {
-		i := oldest(heads)
-		head := heads[i]
-		given, err := d.offer(ctx, head, agents, held)
-		if err != nil {
+	lost := map[string]bool{} // connections that ended meanwhile; what was for them is not offered to them again
+	for !d.draining.Load() {
+		offers, err := d.match(ctx, lost)
+		if err != nil || len(offers) == 0 {
 			return err
 		}
-		next, more, err := d.after(ctx, head, given)
-		if err != nil {
+		given, err := d.give(ctx, offers, lost)
+		if err != nil || given == 0 { // other nodes were faster, so the next pass sees less
 			return err
-		}
-		if more {
-			heads[i] = next
-		} else {
-			heads = slices.Delete(heads, i, i+1)
 		}
 	}
 	return nil
 }
 
-// oldest prefers pinned heads on equal age by nothing but age: a pin is part of the selector, so it has its own line.
-func oldest(heads []queue.Head) int {
-	best := 0
-	for i, h := range heads {
-		if h.Before(heads[best]) {
-			best = i
-		}
-	}
-	return best
+// offer is a job and the agent that is to have it.
+type offer struct {
+	jobID string
+	agent Agent
+	room  int // of the agent, before the offers ahead of this one
 }
 
-// after is the head that follows in the same line. A head that nobody took ends the line for this pass.
-func (d *Dispatcher) after(ctx context.Context, head queue.Head, given bool) (queue.Head, bool, error) {
-	if !given {
-		return queue.Head{}, false, nil
+// match decides who gets what, oldest first: each job goes to the first agent by name that fits it and has room. A job
+// that fits nobody here holds up no other. What is decided is no more than one claim takes.
+func (d *Dispatcher) match(ctx context.Context, lost map[string]bool) ([]offer, error) {
+	agents, err := d.free(ctx, lost)
+	if err != nil || len(agents) == 0 {
+		return nil, err
 	}
-	return queue.HeadOf(ctx, d.db.Read(), head.SelectorID)
-}
-
-// offer claims the head for the first agent that fits and has room, and sends it. It reports whether the row is no
-// longer pending.
-func (d *Dispatcher) offer(ctx context.Context, head queue.Head, agents []Agent, held map[string]int) (bool, error) {
-	selector, err := d.selector(ctx, head.SelectorID)
+	waiting, err := d.waiting(ctx, agents)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
+	var offers []offer
+	for _, w := range waiting {
+		at := slices.IndexFunc(agents, func(a vacancy) bool { return a.left > 0 && w.selector.Matches(a.Agent.Agent) })
+		if at < 0 {
+			continue
+		}
+		a := &agents[at]
+		a.left--
+		offers = append(offers, offer{jobID: w.JobID, agent: a.Agent, room: a.MaxConcurrency - a.given})
+		a.given++
+		if len(offers) == queue.MaxOffers {
+			break
+		}
+	}
+	return offers, nil
+}
+
+// vacancy is an agent that has room.
+type vacancy struct {
+	Agent
+	left  int // jobs that it can still take
+	given int // jobs that this match gives it
+}
+
+// free lists, by name, the agents that have room.
+func (d *Dispatcher) free(ctx context.Context, lost map[string]bool) ([]vacancy, error) {
+	agents := d.hub.Ready()
+	if len(agents) == 0 {
+		return nil, nil
+	}
+	held, err := queue.Held(ctx, d.db.Read())
+	if err != nil {
+		return nil, err
+	}
+	var out []vacancy
 	for _, a := range agents {
-		if held[a.ID] >= a.MaxConcurrency || !selector.Matches(a.Agent) {
-			continue
+		if left := a.MaxConcurrency - held[a.ID]; left > 0 && !lost[a.ConnectionID] {
+			out = append(out, vacancy{Agent: a, left: left})
 		}
-		claimed, err := d.claim(ctx, head.JobID, a)
-		if err != nil {
-			return false, err
-		}
-		if !claimed { // another node was faster, the job was cancelled, or the agent has no room after all
-			held[a.ID]++ // not offered again in this pass
-			continue
-		}
-		held[a.ID]++
-		return true, d.send(ctx, head.JobID, a)
 	}
-	return false, nil
+	return out, nil
+}
+
+// waiter is a pending job and what it demands.
+type waiter struct {
+	queue.Head
+	selector label.Selector
+}
+
+// waiting lists, oldest first, the pending jobs that fit some of the agents, as many as can be given at once. A pin is
+// part of the selector, so a pinned job stands in a line of its own.
+func (d *Dispatcher) waiting(ctx context.Context, agents []vacancy) ([]waiter, error) {
+	demanded, err := queue.Demanded(ctx, d.db.Read())
+	if err != nil {
+		return nil, err
+	}
+	var out []waiter
+	for _, id := range demanded {
+		selector, err := d.selector(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		room := roomFor(selector, agents)
+		if room == 0 {
+			continue
+		}
+		line, err := queue.Line(ctx, d.db.Read(), id, d.clock.Millis(), room)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range line {
+			out = append(out, waiter{h, selector})
+		}
+	}
+	slices.SortFunc(out, func(a, b waiter) int { return a.Compare(b.Head) })
+	return out, nil
+}
+
+// roomFor counts the jobs of one selector that the agents can take, up to what can be given at once.
+func roomFor(s label.Selector, agents []vacancy) (room int) {
+	for _, a := range agents {
+		if s.Matches(a.Agent.Agent) {
+			room += a.left
+		}
+		if room >= queue.MaxOffers {
+			return queue.MaxOffers
+		}
+	}
+	return room
+}
+
+// give claims what was decided and sends what it got, and tells how much that was. An error concerns some of the jobs;
+// the others have been sent.
+func (d *Dispatcher) give(ctx context.Context, offers []offer, lost map[string]bool) (given int, err error) {
+	claimed, err := d.claim(ctx, offers)
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	for _, o := range offers {
+		if slices.Contains(claimed, o.jobID) {
+			connected, err := d.send(ctx, o.jobID, o.agent)
+			failed = errors.Join(failed, err)
+			if !connected {
+				lost[o.agent.ConnectionID] = true
+			}
+		}
+	}
+	return len(claimed), failed
 }
 
 func (d *Dispatcher) selector(ctx context.Context, id string) (label.Selector, error) {
@@ -179,34 +241,35 @@ func (d *Dispatcher) selector(ctx context.Context, id string) (label.Selector, e
 	return s, nil
 }
 
-func (d *Dispatcher) claim(ctx context.Context, jobID string, a Agent) (claimed bool, err error) {
+// claim takes the offered jobs, in one transaction, and lists those that it got.
+func (d *Dispatcher) claim(ctx context.Context, offers []offer) (claimed []string, err error) {
 	now := d.clock.Millis()
+	rows := make([]queue.Offer, len(offers))
+	for i, o := range offers {
+		rows[i] = queue.Offer{JobID: o.jobID, AgentID: o.agent.ID, Room: o.room}
+	}
 	err = d.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		claimed, err = queue.Claim(ctx, tx, jobID, a.ID, d.settings.NodeID, a.MaxConcurrency, now, now+d.settings.AckTimeout.Milliseconds())
+		claimed, err = queue.ClaimAll(ctx, tx, rows, d.settings.NodeID, now, now+d.settings.AckTimeout.Milliseconds())
 		return err
 	})
-	if err != nil {
-		return false, fmt.Errorf("claim job %s: %w", jobID, err)
-	}
-	return claimed, nil
+	return claimed, err
 }
 
-// send builds the frame of a claimed job and writes it. A job whose frame cannot be built ends with the reason; one
-// whose frame cannot be written goes back in line.
-func (d *Dispatcher) send(ctx context.Context, jobID string, a Agent) error {
+// send builds the frame of a claimed job and writes it, and reports whether the agent's connection stands. A job whose
+// frame cannot be built ends with the reason; one whose frame cannot be written goes back in line.
+func (d *Dispatcher) send(ctx context.Context, jobID string, a Agent) (connected bool, err error) {
 	frame, err := d.frame(ctx, jobID, a)
-	var unusable *unusableError
-	if errors.As(err, &unusable) {
+	if unusable, ok := errors.AsType[*unusableError](err); ok {
 		d.log.Warn("job cannot be dispatched", "job", jobID, "category", unusable.category, "err", unusable.cause)
-		return d.engine.CannotDispatch(ctx, jobID, unusable.category, unusable.message)
+		return true, d.engine.CannotDispatch(ctx, jobID, unusable.category, unusable.message)
 	}
 	if err != nil {
-		return err // the ack deadline brings the job back
+		return true, err // the ack deadline brings the job back
 	}
 	if err := d.hub.Dispatch(ctx, a.ConnectionID, frame); err != nil {
 		d.log.Info("dispatch not written", "job", jobID, "agent", a.ID, "err", err)
-		return d.engine.Unsent(ctx, a.ID, jobID)
+		return false, d.engine.Unsent(ctx, a.ID, jobID)
 	}
 	d.log.Info("job dispatched", "run", frame.RunID, "job", jobID, "agent", a.ID)
-	return nil
+	return true, nil
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -229,4 +231,82 @@ func TestLoopIsWokenAndStops(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Run = %v", err)
 	}
+}
+
+// TestTwoSweepersDoNoHarm lets two nodes hold the lease at once: the clock of one is ahead, so to it the other's lease has
+// ended, as after a pause of the other. Each dispatch that nobody answered is taken back once all the same.
+func TestTwoSweepersDoNoHarm(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		const jobs = 20
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", jobs, "linux")}}
+		b := newBench(t, db, hub, fakeSecrets{})
+		for i := range jobs {
+			b.register(fmt.Sprint(i), on("linux"))
+		}
+		if sent := b.pass(); len(sent) != jobs {
+			t.Fatalf("sent %d jobs", len(sent))
+		}
+		sweeper := func(node string, at int64) *engine.Engine {
+			settings := engine.DefaultSettings()
+			settings.NodeID = node
+			return engine.New(engine.Deps{DB: db, Clock: func() time.Time { return time.UnixMilli(at) }, Log: slog.New(slog.DiscardHandler),
+				Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke()})
+		}
+		late := b.now + 60_000 // every answer is overdue
+		var sweeping sync.WaitGroup
+		for node, at := range map[string]int64{"paused": late, "other": late + 600_000} {
+			e := sweeper(node, at)
+			sweeping.Go(func() {
+				for range 3 {
+					if err := e.SweepOnce(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		sweeping.Wait()
+		var once, all int
+		err := db.Read().QueryRowContext(t.Context(), "SELECT count(*) FILTER (WHERE attempts = 1 AND status = 'pending'), count(*) FROM dispatch_queue").Scan(&once, &all)
+		if err != nil || once != jobs || all != jobs {
+			t.Errorf("%d of %d dispatches were taken back once (%v)", once, all, err)
+		}
+	})
+}
+
+func TestAJobIsClaimedByOneNode(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		const jobs, nodes = 40, 3
+		b := newBench(t, db, &fakeHub{}, fakeSecrets{})
+		for i := range jobs {
+			b.register(fmt.Sprint(i), on("linux"))
+		}
+		var passing sync.WaitGroup
+		hubs := make([]*fakeHub, nodes)
+		for n := range nodes {
+			hubs[n] = &fakeHub{agents: []dispatch.Agent{agent(fmt.Sprint("agent-", n), jobs, "linux")}}
+			node := newBench(t, db, hubs[n], fakeSecrets{})
+			passing.Go(func() {
+				for range 5 { // a pass that others outran leaves the rest to the next
+					if err := node.d.Pass(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		passing.Wait()
+		given := map[string]int{}
+		for _, h := range hubs {
+			for _, f := range h.frames {
+				given[f.JobID]++
+			}
+		}
+		for job, n := range given {
+			if n != 1 {
+				t.Errorf("job %s was given out %d times", job, n)
+			}
+		}
+		if len(given) != jobs {
+			t.Errorf("%d of %d jobs were given out", len(given), jobs)
+		}
+	})
 }

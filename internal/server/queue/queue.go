@@ -81,13 +81,34 @@ type Head struct {
 	Position   int64 // of the job in its run
 }
 
-// Before tells whether the head comes first in the line. The id only makes the answer the same everywhere.
-func (h Head) Before(other Head) bool {
-	return cmp.Or(cmp.Compare(h.CreatedAt, other.CreatedAt), cmp.Compare(h.Position, other.Position), cmp.Compare(h.JobID, other.JobID)) < 0
+// Compare orders by the place in the line. The id only makes the answer the same everywhere.
+func (h Head) Compare(other Head) int {
+	return cmp.Or(cmp.Compare(h.CreatedAt, other.CreatedAt), cmp.Compare(h.Position, other.Position), cmp.Compare(h.JobID, other.JobID))
 }
 
-// Heads gives the oldest pending row of every selector that has one. It skips from selector to selector in the index,
-// so its cost grows with the selectors and not with the rows.
+// Before tells whether the head comes first in the line.
+func (h Head) Before(other Head) bool { return h.Compare(other) < 0 }
+
+// Demanded lists the selectors, by id, that some pending row asks for. It skips from one to the next in the index, so its
+// cost grows with the selectors and not with the rows.
+func Demanded(ctx context.Context, q store.Querier) ([]string, error) {
+	rows, err := q.QueryContext(ctx, demanded+"SELECT id FROM s WHERE id IS NOT NULL")
+	if err != nil {
+		return nil, fmt.Errorf("list demanded selectors: %w", err)
+	}
+	defer rows.Close()
+	var ids []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, fmt.Errorf("list demanded selectors: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// Heads gives the oldest pending row of every selector that has one.
 func Heads(ctx context.Context, q store.Querier) ([]Head, error) {
 	rows, err := q.QueryContext(ctx, selectHeads)
 	if err != nil {
@@ -105,14 +126,22 @@ func Heads(ctx context.Context, q store.Querier) ([]Head, error) {
 	return heads, rows.Err()
 }
 
-// HeadOf gives the oldest pending row of one selector that has not expired.
-func HeadOf(ctx context.Context, q store.Querier, selectorID string) (h Head, ok bool, err error) {
-	h.SelectorID = selectorID
-	err = q.QueryRowContext(ctx, selectHead, selectorID).Scan(&h.JobID, &h.CreatedAt, &h.Position)
-	if err == sql.ErrNoRows {
-		return Head{}, false, nil
+// Line gives the oldest pending rows of one selector that have not expired at now, up to limit.
+func Line(ctx context.Context, q store.Querier, selectorID string, now int64, limit int) ([]Head, error) {
+	rows, err := q.QueryContext(ctx, selectLine, selectorID, now, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read line: %w", err)
 	}
-	return h, err == nil, err
+	defer rows.Close()
+	var line []Head
+	for rows.Next() {
+		h := Head{SelectorID: selectorID}
+		if err := rows.Scan(&h.JobID, &h.CreatedAt, &h.Position); err != nil {
+			return nil, fmt.Errorf("read line: %w", err)
+		}
+		line = append(line, h)
+	}
+	return line, rows.Err()
 }
 
 // After gives the pending row that follows a head in the line of its selector.
@@ -145,18 +174,6 @@ func Held(ctx context.Context, q store.Querier) (map[string]int, error) {
 		held[agent] = n
 	}
 	return held, rows.Err()
-}
-
-// Claim gives a pending row to an agent that has room for it. The row, its owner and its ack deadline change in one
-// statement, and the agent's room is counted in the same one, so two agents never hold one job and no agent holds more
-// than it can.
-func Claim(ctx context.Context, tx *store.Tx, jobID, agentID, nodeID string, room int, now, ackDeadline int64) (bool, error) {
-	ok, err := store.Changed(tx.ExecContext(ctx, claimRow, jobID, agentID, nodeID, now, ackDeadline, room))
-	if err != nil || !ok {
-		return false, err
-	}
-	_, err = tx.ExecContext(ctx, insertAttempt, jobID, agentID, nodeID, now)
-	return true, err
 }
 
 // ByJob reads the row of a job, locked for the transaction.
@@ -244,30 +261,26 @@ VALUES ($1, $2, $3, 'pending', $4, $5, $6) ON CONFLICT (id) DO NOTHING`
 	selectRow = `SELECT id, run_id, selector_id, status, created_at, expires_at, attempts, agent_id, node_id,
 claimed_at, ack_deadline, started, recovery_deadline, last_provisioning_error FROM dispatch_queue`
 
-	selectHeads = `WITH RECURSIVE s (id) AS (
+	demanded = `WITH RECURSIVE s (id) AS (
     SELECT min(selector_id) FROM dispatch_queue WHERE status = 'pending'
     UNION ALL
     SELECT (SELECT min(q.selector_id) FROM dispatch_queue q WHERE q.status = 'pending' AND q.selector_id > s.id)
     FROM s WHERE s.id IS NOT NULL
 )
-SELECT q.selector_id, q.id, q.created_at, q.position FROM s JOIN dispatch_queue q ON q.id = (
+`
+
+	// The row is found by its id alone: asked for its status as well, PostgreSQL reads all pending rows to join them.
+	selectHeads = demanded + `SELECT q.selector_id, q.id, q.created_at, q.position FROM s JOIN dispatch_queue q ON q.id = (
     SELECT h.id FROM dispatch_queue h WHERE h.status = 'pending' AND h.selector_id = s.id
     ORDER BY h.created_at, h.position, h.id LIMIT 1)
-WHERE s.id IS NOT NULL AND q.status = 'pending'`
+WHERE s.id IS NOT NULL`
 
-	selectHead = `SELECT id, created_at, position FROM dispatch_queue WHERE status = 'pending' AND selector_id = $1
-ORDER BY created_at, position, id LIMIT 1`
+	selectLine = `SELECT id, created_at, position FROM dispatch_queue
+WHERE status = 'pending' AND selector_id = $1 AND (expires_at IS NULL OR expires_at >= $2)
+ORDER BY created_at, position, id LIMIT $3`
 
 	selectAfter = `SELECT id, created_at, position FROM dispatch_queue WHERE status = 'pending' AND selector_id = $1
   AND (created_at, position, id) > ($2, $3, $4) ORDER BY created_at, position, id LIMIT 1`
 
 	selectHeld = `SELECT agent_id, count(*) FROM dispatch_queue WHERE status IN ('dispatched', 'recovering') GROUP BY agent_id`
-
-	claimRow = `UPDATE dispatch_queue SET status = 'dispatched', agent_id = $2, node_id = $3, claimed_at = $4,
-    ack_deadline = $5, started = FALSE, recovery_deadline = NULL, last_provisioning_error = NULL
-WHERE id = $1 AND status = 'pending' AND (expires_at IS NULL OR expires_at >= $4)
-  AND (SELECT count(*) FROM dispatch_queue a WHERE a.agent_id = $2 AND a.status IN ('dispatched', 'recovering')) < $6`
-
-	insertAttempt = `INSERT INTO dispatch_attempts (job_id, attempt, agent_id, node_id, claimed_at)
-SELECT $1, coalesce(max(attempt), 0) + 1, $2, $3, $4 FROM dispatch_attempts WHERE job_id = $1`
 )
