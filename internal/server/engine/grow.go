@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
@@ -249,6 +250,9 @@ func (g *growth) generate(ctx context.Context, tx *store.Tx, result json.RawMess
 	broken, err := g.broken(ctx, tx, x.Failed)
 	if err != nil {
 		return nil, nil, err
+	}
+	for name := range x.Failed { // judged already
+		waiting = slices.DeleteFunc(waiting, func(id string) bool { return id == g.ids[name] })
 	}
 	outcomes, err := g.judge(ctx, tx, x.Jobs, waiting)
 	return append(broken, outcomes...), nil, err

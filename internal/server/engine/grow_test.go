@@ -192,6 +192,18 @@ func TestGeneratorsThatGiveNothingOrFail(t *testing.T) {
 	}
 }
 
+func TestACycleOfTwoGroupsEndsTheRun(t *testing.T) {
+	each(t, func(b *bench) {
+		other := `{"_type":"dynamic","source":{"file":".kici/workflows/ci.ts","index":2},"group":"h"}`
+		b.plan("r", nil, "", lockJob("a", ""), generator, other, lockJob("last", `,"needs":[{"group":"h","runOn":["success"]}]`))
+		b.run("agent-1", b.id("r", "a"), ci.JobSuccess, "")
+		b.run("agent-1", b.id("r", "__dynamic__ci__1"), ci.JobSuccess, `{"dynamicComplete":true,"dynamicJobs":[`+lockJob("x", `,"needs":[{"group":"h","runOn":["success"]}]`)+`]}`)
+		b.run("agent-1", b.id("r", "__dynamic__ci__2"), ci.JobSuccess, `{"dynamicComplete":true,"dynamicJobs":[`+lockJob("y", `,"needs":[{"group":"g","runOn":["success"]}]`)+`]}`)
+		b.wantStates("r", "a=success __dynamic__ci__1=success x=failed __dynamic__ci__2=success y=failed last=skipped")
+		b.wantRun("r", "failed", "Failed jobs: x, y")
+	})
+}
+
 func TestWhatAnAgentNoLongerFindsIsDropped(t *testing.T) {
 	each(t, func(b *bench) {
 		b.plan("r", nil, "", lockJob("a", ""), generator, lockJob("last", `,"needs":[{"group":"g","runOn":["success","drift_dropped"]}]`))
