@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,10 +23,12 @@ import (
 
 // Options say what to set up.
 type Options struct {
-	Name     string   // of the source and of the temporary folder
-	Repo     string   // identifier of the repository: its path below the source's folder
-	Workflow []byte   // TypeScript
-	Environ  []string // of the server, on top of the least
+	Name     string // of the source and of the temporary folder
+	Repo     string // identifier of the repository: its path below the source's folder
+	Workflow []byte // TypeScript
+	// Files are further files of the repository, by their paths in it.
+	Files   map[string][]byte
+	Environ []string // of the server, on top of the least
 	// AdminToken is valid from the start; servers that share a database need one that all of them know. "" lets the
 	// server make one.
 	AdminToken string
@@ -128,12 +131,13 @@ func (r *Rig) repositories() string { return filepath.Join(r.Base, "repositories
 
 func (r *Rig) makeRepository(ctx context.Context) error {
 	dir := filepath.Join(r.repositories(), filepath.FromSlash(r.Repo))
-	folder := filepath.Join(dir, compile.DefaultDir, "workflows")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("make repository: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, r.Name+".ts"), r.Workflow, 0o644); err != nil {
-		return fmt.Errorf("make repository: %w", err)
+	files := map[string][]byte{compile.DefaultDir + "/workflows/" + r.Name + ".ts": r.Workflow}
+	maps.Copy(files, r.Files)
+	for name, content := range files {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, content, 0o644)); err != nil {
+			return fmt.Errorf("make repository: %w", err)
+		}
 	}
 	if _, err := compile.Compile(ctx, compile.Options{Dir: dir, KiciDir: compile.DefaultDir}); err != nil {
 		return fmt.Errorf("compile the workflow:\n%w", err)
