@@ -175,7 +175,7 @@ func (s *Server) openIntake() {
 	s.ingest = ingest.New(ingest.Deps{Sources: s.sources, Inbox: s.inbox, Refs: map[string]forge.Refs{forge.Local: repositories},
 		Clock: s.clock, Log: s.log, TrustedProxies: s.settings.TrustedProxies,
 		Received: s.counters.received, Duplicates: s.counters.duplicates, Shed: s.counters.shed})
-	s.pipeline = pipeline.New(pipeline.Deps{DB: s.db, Inbox: s.inbox, Poke: poke, Sources: s.sources, Engine: s.engine, Log: s.log,
+	s.pipeline = pipeline.New(pipeline.Deps{DB: s.db, Inbox: s.inbox, Poke: poke, Sources: s.sources, Engine: s.engine, Log: s.log, Clock: s.clock,
 		Workers: s.settings.Workers, Received: s.counters.received, Processed: s.counters.processed,
 		Providers: map[string]pipeline.Provider{
 			forge.Local:   {Normaliser: repositories, LockFiles: repositories, CloneURLs: repositories, Refs: repositories},

@@ -50,6 +50,11 @@ func Machine(platform, arch string) []string {
 	return labels
 }
 
+// Kind is the labels by which a job asks for an operating system and architecture, one for each.
+func Kind(platform, arch string) []string {
+	return []string{Machine(platform, arch)[0], archPrefix + arch}
+}
+
 // Roles lists the labels of what an agent does besides ordinary jobs. nil and a list with "all" mean every role, an empty
 // list none.
 func Roles(roles *[]string) []string {

@@ -75,7 +75,7 @@ func (b *builder) helper(kind ci.JobKind, name, role string, config json.RawMess
 func (b *builder) helperSelector(role string) label.Selector {
 	labels := []string{role}
 	if b.in.Platform != "" && b.in.Arch != "" {
-		labels = append(labels, "kici:os:"+b.in.Platform, "kici:arch:"+b.in.Arch)
+		labels = append(labels, label.Kind(b.in.Platform, b.in.Arch)...)
 	}
 	return label.Selector{Labels: labels}
 }
@@ -101,6 +101,31 @@ func hasDynamic(elements []lockfile.ContextRef) bool {
 		}
 	}
 	return false
+}
+
+// NeedsFleet tells whether planning the workflow depends on which agents there are.
+func NeedsFleet(w lockfile.Workflow) bool {
+	for _, j := range w.Jobs {
+		if j.Kind() == lockfile.KindDynamic || j.RunsOnAll != nil || j.DynamicEnv || j.DynamicConcurrencyGroup ||
+			hasDynamic(j.Environments) || j.Matrix != nil && j.Matrix.Type == "dynamic" {
+			return true
+		}
+	}
+	return false
+}
+
+// FirstSelector is what the first job of the workflow demands of an agent; nothing when it cannot be read.
+func FirstSelector(w lockfile.Workflow) label.Selector {
+	for _, j := range w.Jobs {
+		if j.Kind() == lockfile.KindStatic {
+			s, err := label.Select(j.RunsOn, j.ExcludeLabels)
+			if err != nil {
+				return label.Selector{}
+			}
+			return s
+		}
+	}
+	return label.Selector{}
 }
 
 // Packing says what must be packed before the jobs of a run.

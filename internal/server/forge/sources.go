@@ -156,6 +156,15 @@ func (s *Sources) Get(ctx context.Context, id string) (Source, error) {
 	return src, nil
 }
 
+// ByRoutingKey returns the source with that routing key that is not deleted. Error: ErrUnknownSource.
+func (s *Sources) ByRoutingKey(ctx context.Context, key string) (Source, error) {
+	src, _, err := scanSource(s.db.Read().QueryRowContext(ctx, selectSource+" WHERE routing_key = $1 AND deleted_at IS NULL", key))
+	if err != nil {
+		return Source{}, fmt.Errorf("source of routing key %q: %w", key, err)
+	}
+	return src, nil
+}
+
 // ByName returns the organisation's source of that name that is not deleted. Error: ErrUnknownSource.
 func (s *Sources) ByName(ctx context.Context, orgID, name string) (Source, error) {
 	src, _, err := scanSource(s.db.Read().QueryRowContext(ctx, selectSource+" WHERE org_id = $1 AND name = $2 AND deleted_at IS NULL", orgID, name))

@@ -44,6 +44,10 @@ type files struct {
 	dies string
 }
 
+func (f files) Origin(context.Context, string) (engine.Origin, error) {
+	return engine.Origin{}, engine.ErrRunNotFound
+}
+
 func (f files) Register(_ context.Context, r engine.Registration) error {
 	if f.dies == "before the run" {
 		die()

@@ -30,9 +30,10 @@ type evaluation struct {
 	facts forge.Facts
 	lock  forge.Lock
 
-	cloneURL string
-	branch   string // what the runs show as their ref
-	result   inbox.Result
+	cloneURL  string
+	branch    string // what the runs show as their ref
+	checkMode string
+	result    inbox.Result
 }
 
 // evaluate goes from a delivery to its runs. The error is one that may pass, or forge.ErrRefused; the result then tells
@@ -158,14 +159,14 @@ func (e *evaluation) start(ctx context.Context, w lockfile.Workflow, decision tr
 			return fmt.Errorf("encode decision: %w", err)
 		}
 	}
-	runPlan := e.plan(w, matchErr)
+	runPlan := e.plan(ctx, w, e.runID(w), matchErr)
 	if runPlan.InitFailure != nil {
 		e.log.Warn("workflow failed before any job", "workflow", w.Name, "category", runPlan.InitFailure.Category, "why", runPlan.InitFailure.Message)
 	}
 	return e.register(ctx, w, trace, runPlan)
 }
 
-func (e *evaluation) plan(w lockfile.Workflow, matchErr error) plan.Plan {
+func (e *evaluation) plan(ctx context.Context, w lockfile.Workflow, runID string, matchErr error) plan.Plan {
 	switch {
 	case matchErr != nil:
 		return failed(w, ci.InitLockResolution, matchErr.Error())
@@ -173,13 +174,16 @@ func (e *evaluation) plan(w lockfile.Workflow, matchErr error) plan.Plan {
 		// What was misread counts as absent, and an absent filter or approval is a wider one.
 		return failed(w, ci.InitLockResolution, "the lock file's text of this workflow is damaged; recompile it with `kici compile`: "+strings.Join(w.Problems, "; "))
 	}
-	runID := e.runID(w)
-	made, err := plan.Build(plan.Input{
-		Workflow: w, Event: e.facts.Event, Org: e.d.OrgID, RunID: runID,
+	in := plan.Input{
+		Workflow: w, Event: e.facts.Event, Org: e.d.OrgID, RunID: runID, CheckMode: e.checkMode,
 		Source: plan.Source{Repo: e.facts.Repo, CloneURL: e.cloneURL, Ref: e.branch, SHA: e.lock.SHA, Provider: e.src.Provider},
 		// Sources of these kinds know no contributors: whoever may push to their repositories is trusted.
 		CacheShared: true,
-	})
+	}
+	if err := e.p.addFleet(ctx, &in); err != nil {
+		return failed(w, ci.InitNoAgent, fmt.Sprintf("the agents cannot be listed: %v", err))
+	}
+	made, err := plan.Build(in)
 	if err != nil {
 		return failed(w, ci.InitDynamicEval, err.Error())
 	}

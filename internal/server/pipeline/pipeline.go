@@ -21,11 +21,14 @@ import (
 // Engine makes runs. Registering a run id that exists changes nothing and succeeds, so a delivery may be worked on again.
 type Engine interface {
 	Register(ctx context.Context, r engine.Registration) error
+	// Origin is what a run was made from, for its repetition.
+	Origin(ctx context.Context, runID string) (engine.Origin, error)
 }
 
 // Sources is what is needed of the table of sources.
 type Sources interface {
 	Get(ctx context.Context, id string) (forge.Source, error)
+	ByRoutingKey(ctx context.Context, key string) (forge.Source, error)
 }
 
 // Provider is the ports of one kind of source. LockFiles, CloneURLs and Refs are nil for a kind without repositories.
@@ -39,6 +42,12 @@ type Provider struct {
 // Counter counts by label values.
 type Counter interface{ Inc(labels ...string) }
 
+// Hosts are the limits of fan-outs over hosts.
+type Hosts struct {
+	Max   int           // of one fan-out (ci.MaxFanoutHosts)
+	Grace time.Duration // silence after which a connected host counts as lost (5 minutes)
+}
+
 // Deps are what a Pipeline works with.
 type Deps struct {
 	DB        *store.DB
@@ -49,6 +58,8 @@ type Deps struct {
 	Engine    Engine
 	Log       *slog.Logger
 	Workers   int // deliveries worked on at a time (5)
+	Clock     service.Clock
+	Hosts     Hosts // the limits of fan-outs over hosts
 
 	// Counters; nil counts nothing.
 	Received  Counter // kici_orch_webhooks_received_total{source,event}

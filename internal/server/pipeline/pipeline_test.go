@@ -323,4 +323,8 @@ func BenchmarkPostToRegister(b *testing.B) {
 
 type engineFunc func(context.Context, engine.Registration) error
 
+func (f engineFunc) Origin(context.Context, string) (engine.Origin, error) {
+	return engine.Origin{}, engine.ErrRunNotFound
+}
+
 func (f engineFunc) Register(ctx context.Context, r engine.Registration) error { return f(ctx, r) }

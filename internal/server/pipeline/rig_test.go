@@ -64,7 +64,7 @@ func assemble(db *store.DB, base string, runs pipeline.Engine) (*parts, error) {
 	p.inbox = inbox.New(db, clock, p.poke, inbox.Options{NodeID: "n"})
 	p.ingest = ingest.New(ingest.Deps{Sources: p.sources, Inbox: p.inbox, Clock: clock, Log: log, Refs: map[string]forge.Refs{forge.Local: repositories}})
 	p.deps = pipeline.Deps{
-		DB: db, Inbox: p.inbox, Poke: p.poke, Sources: p.sources, Engine: runs, Log: log,
+		DB: db, Inbox: p.inbox, Poke: p.poke, Sources: p.sources, Engine: runs, Log: log, Clock: clock,
 		Providers: map[string]pipeline.Provider{
 			forge.Local:   {Normaliser: repositories, LockFiles: repositories, CloneURLs: repositories, Refs: repositories},
 			forge.Generic: {Normaliser: generic.Normaliser{}},
@@ -131,6 +131,10 @@ func (e *recorder) Register(ctx context.Context, r engine.Registration) error {
 		e.all = append(e.all, r)
 	}
 	return nil
+}
+
+func (e *recorder) Origin(context.Context, string) (engine.Origin, error) {
+	return engine.Origin{}, engine.ErrRunNotFound // what is only registered was never stored
 }
 
 func (e *recorder) names() []string {
