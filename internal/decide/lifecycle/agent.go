@@ -195,24 +195,37 @@ func AckExpired(run Run, job Job, agent string, now int64) Outcome {
 	return o
 }
 
+// Departure is how an agent's connection ended, as it concerns one job that the database has with it.
+type Departure struct {
+	Agent     string
+	SingleUse bool  // it never comes back
+	Fences    bool  // it starts nothing before its answer to the dispatch was acknowledged, and may at once after that
+	Deadline  int64 // until when the job waits for it
+}
+
+// mayRun tells that steps of the job may have run. What an agent without a fence has answered and not reported as running
+// counts as not begun.
+func (r *Row) mayRun(fences bool) bool { return r.Started || fences && !r.Unanswered }
+
 // AgentGone decides about a job whose agent lost its connection. A single-use agent never comes back; for another the
 // job waits until the deadline.
-func AgentGone(run Run, job Job, agent string, singleUse bool, deadline, now int64) Outcome {
+func AgentGone(run Run, job Job, d Departure, now int64) Outcome {
+	agent := d.Agent
 	if job.Status.Terminal() || !job.Row.heldBy(agent) {
 		return ignored("the job has ended or is with another agent")
 	}
 	switch {
 	case run.Cancel != nil || job.Status == ci.JobCancelling:
 		return cancelHere(run, job, now)
-	case singleUse && !job.Row.Started:
+	case d.SingleUse && !job.Row.mayRun(d.Fences):
 		return Undelivered(run, job, agent, "scaler-managed agent disconnected before job start", now)
-	case singleUse:
+	case d.SingleUse:
 		const message = "Job failed: scaler-managed agent disconnected mid-execution (ephemeral agents are destroyed on disconnect)"
 		return lose(job, agent, message, now)
 	case job.Row.Status == ci.QueueRecovering:
 		return Outcome{} // the first loss set the deadline
 	}
-	return recovering(job, agent, deadline)
+	return recovering(job, agent, d.Deadline)
 }
 
 func recovering(job Job, agent string, deadline int64) Outcome {
@@ -256,6 +269,7 @@ type Return struct {
 	Listed   bool  // the agent says that it still holds the job
 	Fresh    bool  // the connection is new, so nothing sent before is still on its way
 	Truthful bool  // the agent lists a job until its end is acknowledged, so one it does not list is lost
+	Fences   bool  // see Departure
 	Deadline int64 // of the recovery, should one begin
 }
 
@@ -272,7 +286,7 @@ func Returned(run Run, job Job, r Return, now int64) Outcome {
 		return Outcome{} // the dispatch may be on its way; its deadline decides
 	case run.Cancel != nil || job.Status == ci.JobCancelling:
 		return cancelHere(run, job, now) // the agent no longer has it: there is nothing left to stop
-	case !job.Row.Started:
+	case !job.Row.mayRun(r.Fences):
 		return Undelivered(run, job, agent, "agent came back without the job", now)
 	case r.Truthful:
 		return lose(job, agent, fmt.Sprintf("Job failed: agent %s came back without the job, so it was lost while it ran", agent), now)
@@ -297,15 +311,28 @@ func reclaim(run Run, job Job, agent string, now int64) Outcome {
 	return o
 }
 
-// Stale decides about a running job that gave no sign of life for silence milliseconds.
+// holder is who has the row, else the agent that is known of the job.
+func (r *Row) holder(known string) string {
+	if r.active() {
+		return r.AgentID
+	}
+	return known
+}
+
+// Stale decides about a job that gave no sign of life for silence milliseconds: one that runs, or one that its agent took
+// and never began.
 func Stale(job Job, silence, now int64) Outcome {
-	if job.Status != ci.JobRunning {
-		return ignored("the job does not run")
+	begun := job.Status == ci.JobRunning
+	if !begun && !(job.Status == ci.JobPending && job.Row != nil && job.Row.Status == ci.QueueDispatched && !job.Row.Unanswered) {
+		return ignored("the job is with no agent that would give a sign of life")
 	}
 	var o Outcome
-	agent := job.AgentID
+	agent := job.Row.holder(job.AgentID)
 	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: ci.ReasonStale})
 	message := fmt.Sprintf("No heartbeat received for %ds", silence/1000)
+	if !begun {
+		message = fmt.Sprintf("No heartbeat -- the agent took the job %ds ago and never began it", silence/1000)
+	}
 	o.end(job, ci.JobTimedOutStale, reasonOf(ci.ReasonStale, message, map[string]string{"agent": agent}), now)
 	if agent != "" {
 		o.Effects = append(o.Effects,

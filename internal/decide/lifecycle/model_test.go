@@ -21,13 +21,16 @@ type world struct {
 	now   int64
 	// running is who really executes a job: an agent starts after its ack was taken and stops when it says so.
 	running map[string]string // job id → agent
-	past    []func()          // commands that can arrive once more
+	begun   map[string]bool   // jobs of which an agent began steps, whatever the server knows of it
+	// singleUse tells that agents never come back once their connection ended.
+	singleUse bool
+	past      []func() // commands that can arrive once more
 }
 
 var modelAgents = []string{"a", "b"}
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, run: Run{ID: "r", Status: ci.RunPending, TimeoutMs: 1000}, edges: map[string][]Edge{}, running: map[string]string{}}
+	w := &world{t: t, run: Run{ID: "r", Status: ci.RunPending, TimeoutMs: 1000}, edges: map[string][]Edge{}, running: map[string]string{}, begun: map[string]bool{}, singleUse: rapid.Bool().Draw(t, "single use")}
 	n := rapid.IntRange(1, 6).Draw(t, "jobs")
 	width := rapid.IntRange(0, 2).Draw(t, "wave width")
 	failFast := rapid.Bool().Draw(t, "fail fast")
@@ -254,15 +257,17 @@ func (w *world) step() {
 				w.apply(AckExpired(w.run, c, c.Row.AgentID, w.now))
 			}
 		},
-		"agent gone": func() { w.apply(AgentGone(w.run, seen(j), agent, false, w.now+10, w.now)) },
+		"agent gone": func() {
+			w.apply(AgentGone(w.run, seen(j), Departure{Agent: agent, SingleUse: w.singleUse, Fences: true, Deadline: w.now + 10}, w.now))
+		},
 		"agent died": func() {
 			if w.running[j.ID] == agent {
 				delete(w.running, j.ID)
 			}
-			w.apply(AgentGone(w.run, seen(j), agent, false, w.now+10, w.now))
+			w.apply(AgentGone(w.run, seen(j), Departure{Agent: agent, SingleUse: w.singleUse, Fences: true, Deadline: w.now + 10}, w.now))
 		},
 		"returned": func() {
-			r := Return{Agent: agent, Listed: w.running[j.ID] == agent, Fresh: true, Truthful: true, Deadline: w.now + 10}
+			r := Return{Agent: agent, Listed: w.running[j.ID] == agent, Fresh: true, Truthful: true, Fences: true, Deadline: w.now + 10}
 			w.apply(Returned(w.run, seen(j), r, w.now))
 		},
 		"recovery expired": func() { w.apply(RecoveryExpired(w.run, seen(j), w.now)) },
@@ -301,6 +306,9 @@ func (w *world) claim(j *Job, agent string) {
 	if !j.NeedsSatisfied || j.Wave.Gated {
 		w.t.Fatalf("job %s is queued though it may not run yet", j.ID)
 	}
+	if w.begun[j.ID] {
+		w.t.Fatalf("job %s is given out again though an agent began it", j.ID)
+	}
 	j.Row.Status, j.Row.AgentID, j.Row.Unanswered, j.Row.Started = ci.QueueDispatched, agent, true, false
 }
 
@@ -317,6 +325,7 @@ func (w *world) ack(j *Job, agent string) {
 		w.t.Fatalf("job %s runs on %s and on %s at once", j.ID, other, agent)
 	}
 	w.running[j.ID] = agent
+	w.begun[j.ID] = true
 }
 
 func (w *world) cancel(force bool) {
@@ -349,7 +358,7 @@ func (w *world) drain() {
 			case c.Status == ci.JobRunning:
 				w.apply(Stale(c, 5000, w.now))
 			default:
-				w.apply(AgentGone(w.run, c, c.Row.AgentID, false, w.now, w.now))
+				w.apply(AgentGone(w.run, c, Departure{Agent: c.Row.AgentID, Fences: true, Deadline: w.now}, w.now))
 			}
 		}
 	}

@@ -179,7 +179,8 @@ func (e *Engine) Connected(ctx context.Context, agentID string, inFlight []wire.
 	if err != nil {
 		return nil, err
 	}
-	r := lifecycle.Return{Agent: agentID, Fresh: fresh, Truthful: slices.Contains(agent.Features, wire.FeatureFrameAck)}
+	r := lifecycle.Return{Agent: agentID, Fresh: fresh, Truthful: slices.Contains(agent.Features, wire.FeatureFrameAck),
+		Fences: slices.Contains(agent.Features, wire.FeatureStartFence)}
 	for _, row := range rows {
 		r.Listed = slices.ContainsFunc(inFlight, func(j wire.InFlightJob) bool { return j.JobID == row.JobID })
 		if err := e.returned(ctx, row.JobID, r); err != nil {
@@ -235,14 +236,16 @@ func (e *Engine) Lost(ctx context.Context, agentID, _ string) error {
 	}
 	var failed error
 	for _, row := range rows {
-		failed = errors.Join(failed, e.gone(ctx, row.JobID, agentID, agent.SingleUse()))
+		failed = errors.Join(failed, e.gone(ctx, row.JobID, lifecycle.Departure{Agent: agentID, SingleUse: agent.SingleUse(),
+			Fences: slices.Contains(agent.Features, wire.FeatureStartFence)}))
 	}
 	return failed
 }
 
-func (e *Engine) gone(ctx context.Context, jobID, agentID string, singleUse bool) error {
+func (e *Engine) gone(ctx context.Context, jobID string, d lifecycle.Departure) error {
 	return e.onJob(ctx, jobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
-		return lifecycle.AgentGone(run, job, agentID, singleUse, now+e.settings.RecoveryWindow.Milliseconds(), now)
+		d.Deadline = now + e.settings.RecoveryWindow.Milliseconds()
+		return lifecycle.AgentGone(run, job, d, now)
 	})
 }
 

@@ -211,7 +211,7 @@ func (e *Engine) Adopt(ctx context.Context, nodeID string) error {
 		return err
 	}
 	for _, row := range rows {
-		if err := e.gone(ctx, row.JobID, row.AgentID, false); err != nil {
+		if err := e.gone(ctx, row.JobID, lifecycle.Departure{Agent: row.AgentID}); err != nil {
 			return err
 		}
 	}
@@ -220,7 +220,11 @@ func (e *Engine) Adopt(ctx context.Context, nodeID string) error {
 
 const (
 	selectStale = `SELECT job_id, coalesce(last_heartbeat_at, started_at, created_at) FROM execution_jobs
-WHERE status = 'running' AND completed_at IS NULL AND coalesce(last_heartbeat_at, started_at, created_at) < $1 LIMIT $2`
+WHERE status = 'running' AND completed_at IS NULL AND coalesce(last_heartbeat_at, started_at, created_at) < $1
+UNION ALL
+SELECT j.job_id, q.claimed_at FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id
+WHERE q.status = 'dispatched' AND q.ack_deadline IS NULL AND q.claimed_at < $1 AND j.status = 'pending'
+    AND coalesce(j.last_heartbeat_at, 0) < $1 LIMIT $2`
 
 	selectOverdueRuns = `SELECT run_id, started_at FROM execution_runs WHERE completed_at IS NULL AND (cancel_requested_at IS NOT NULL
     OR (workflow_timeout_ms > 0 AND started_at IS NOT NULL AND started_at + workflow_timeout_ms <= $1)) LIMIT $2`
