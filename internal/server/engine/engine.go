@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"kici/internal/core/label"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/kit/service"
 	"kici/internal/server/store"
@@ -52,6 +53,7 @@ type Engine struct {
 	follow   service.Poke // there may be something for runs in the outbox
 	changed  func(runID string)
 	contexts Contexts
+	scalable func(label.Selector) bool
 }
 
 // Deps are what an engine needs.
@@ -64,6 +66,8 @@ type Deps struct {
 	Effects  service.Poke
 	// Changed is called after every commit that changed something of a run. It must not block. Nil is nobody.
 	Changed func(runID string)
+	// Scalable tells whether the server could start an agent that fits. Nil: it starts none.
+	Scalable func(label.Selector) bool
 	// Contexts finds what guards jobs. Nil: no name means a context that has rules.
 	Contexts Contexts
 }
@@ -73,7 +77,10 @@ func New(d Deps) *Engine {
 	if d.Changed == nil {
 		d.Changed = func(string) {}
 	}
-	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(), changed: d.Changed, contexts: d.Contexts}
+	if d.Scalable == nil {
+		d.Scalable = func(label.Selector) bool { return false }
+	}
+	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(), changed: d.Changed, contexts: d.Contexts, scalable: d.Scalable}
 }
 
 // errRaced says that a row changed between reading and writing. The command is decided again.

@@ -121,7 +121,7 @@ func (e *Engine) sweepExpired(ctx context.Context, now int64) error {
 	return nil
 }
 
-// routable tells whether some connected agent, on any node, fits the selector.
+// routable tells whether some connected agent, on any node, fits the selector, or one could be started that does.
 func (e *Engine) routable(ctx context.Context, selectorID string, agents []fleet.Agent) (bool, error) {
 	s, err := queue.Selector(ctx, e.db.Read(), selectorID)
 	if err != nil {
@@ -132,7 +132,7 @@ func (e *Engine) routable(ctx context.Context, selectorID string, agents []fleet
 			return true, nil
 		}
 	}
-	return false, nil
+	return e.scalable(s), nil
 }
 
 func (e *Engine) sweepStale(ctx context.Context, now int64) error {
