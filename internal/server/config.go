@@ -50,6 +50,14 @@ type Config struct {
 		MaxAge   time.Duration `key:"ttlDays" env:"KICI_STEP_LOG_TTL_DAYS" default:"90" unit:"days" help:"How long the logs of a run are kept after its last line, 0 for ever. A run that has not ended keeps them."`
 		MaxTotal int64         `key:"maxTotalBytes" env:"KICI_LOG_MAX_TOTAL_BYTES" default:"20g" unit:"bytes" help:"Bytes of all step logs in the data folder, 0 for no bound. Above it the logs of the runs that ended longest ago go."`
 	} `key:"stepLogs"`
+	Storage storageConfig `key:"storage"`
+
+	CacheTTL        time.Duration  `key:"cacheTtlDays" env:"KICI_CACHE_TTL_DAYS" default:"30" unit:"days" help:"How long packed sources and dependencies are kept after their last use, 30 days at least."`
+	CacheMaxTarball int64          `key:"cacheMaxTarballBytes" env:"KICI_CACHE_MAX_TARBALL_BYTES" default:"500m" min:"1048576" unit:"bytes" help:"Largest packed source, and largest set of dependencies."`
+	UserCacheQuota  int64          `key:"userCacheQuotaBytes" env:"KICI_USER_CACHE_QUOTA_BYTES" default:"5g" min:"1" unit:"bytes" help:"Caches of jobs that an organisation keeps. Beyond it, what was used longest ago goes."`
+	UserCacheTTL    time.Duration  `key:"userCacheTtlMs" env:"KICI_USER_CACHE_TTL_MS" default:"604800000" min:"1" unit:"ms" help:"How long a cache of a job is kept after its last use."`
+	Artifacts       artifactConfig `key:"artifacts"`
+
 	Secrets struct {
 		Key            string `key:"key" env:"KICI_SECRET_KEY" secret:"true" help:"Master key: 64 hex digits, or base64 of 32 bytes. Without it the data folder keeps one."`
 		KeyFile        string `key:"keyFile" env:"KICI_SECRET_KEY_FILE" help:"File that holds the master key."`
@@ -104,7 +112,7 @@ func (c *Config) Check() []config.Problem {
 	if u, err := url.Parse(c.Cluster.Address); c.Cluster.Address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		out = append(out, config.Problem{Setting: "cluster.address", Wrong: fmt.Sprintf("%q is not a URL", c.Cluster.Address), Right: "a URL such as http://10.0.0.5:4000"})
 	}
-	return out
+	return append(out, c.Storage.check()...)
 }
 
 func parseProxy(s string) (netip.Prefix, error) {
@@ -132,6 +140,7 @@ func (c Config) Settings() (Settings, error) {
 	s.BootstrapToken = c.Secrets.BootstrapToken
 	s.Hub.NoAuth = c.AgentAuth == "none"
 	s.Inbox.DedupTTL = c.DedupTTL
+	s.Storage = c.storage()
 	s.Engine.RecoveryWindow = 2 * c.MaxReconnectDelay
 	s.Address, s.PressureAt = strings.TrimRight(c.Cluster.Address, "/"), c.Queue.Pressure
 	s.Engine.QueueTimeout, s.Engine.QueueMaxDepth = c.Queue.Timeout, c.Queue.MaxDepth
@@ -196,15 +205,14 @@ var withoutEffect = []string{
 	"KICI_PLATFORM_*", "KICI_DASHBOARD_URL", "KICI_WEBHOOK_*", "KICI_PROVENANCE_*", "KICI_ORCHESTRATOR_*", "KICI_SKIP_S3_SENTINEL_VALIDATION",
 	"KICI_AGENT_TOKEN_TTL_MS", "KICI_ROSTER_*", "KICI_HOST_REBOOT_DEADLINE_MS", "KICI_MAX_FANOUT_HOSTS",
 	"KICI_STALE_DETECTOR_SCAN_INTERVAL_MS", "KICI_SCALER_*", "KICI_MACHINE_LEDGER_DIR", "KICI_REROUTE_*", "KICI_MAX_GITHUB_PAYLOAD_BYTES",
-	"KICI_LOCK_FILE_MAX_BYTES", "KICI_EVENT_*", "KICI_GITHUB_*", "KICI_LOCKFILE_*", "KICI_CACHE_*", "KICI_USER_CACHE_*", "KICI_ARTIFACT_*",
-	"KICI_INGEST_*", "KICI_GLOBAL_WORKFLOWS_ENABLED", "KICI_STORAGE_*", "KICI_COLD_STORE_*", "KICI_PG_CUSTOMER_SECRETS", "KICI_PROVIDERS_*",
+	"KICI_LOCK_FILE_MAX_BYTES", "KICI_EVENT_*", "KICI_GITHUB_*", "KICI_LOCKFILE_*", "KICI_CACHE_BUILD_TIMEOUT_MS",
+	"KICI_INGEST_*", "KICI_GLOBAL_WORKFLOWS_ENABLED", "KICI_STORAGE_LOG_BUCKET", "KICI_STORAGE_PATH", "KICI_COLD_STORE_*", "KICI_PG_CUSTOMER_SECRETS", "KICI_PROVIDERS_*",
 }
 
 // keysWithoutEffect are the same for the file.
 var keysWithoutEffect = []string{
-	"platform", "storage", "scaler", "agentTokenTtlMs", "rosterGraceMs", "rosterTtlMs", "lockfileCache",
-	"staleDetector.scanIntervalMs", "pgCustomerSecrets", "webhookPayloadDir", "cacheTtlDays", "cacheBuildTimeoutMs",
-	"cacheMaxTarballBytes", "userCacheQuotaBytes", "userCacheTtlMs", "eventRouter", "eventLog", "server.tlsCertPath",
+	"platform", "storage.logBucket", "scaler", "agentTokenTtlMs", "rosterGraceMs", "rosterTtlMs", "lockfileCache",
+	"staleDetector.scanIntervalMs", "pgCustomerSecrets", "webhookPayloadDir", "cacheBuildTimeoutMs", "eventRouter", "eventLog", "server.tlsCertPath",
 	"cluster.joinToken", "cluster.role", "cluster.peers", "cluster.coordinatorUrl", "cluster.peerHeartbeatIntervalMs",
 	"cluster.peerMaxReconnectDelayMs", "cluster.peerStaleTimeoutMs", "cluster.raftElectionTimeoutMinMs",
 	"cluster.raftElectionTimeoutMaxMs", "cluster.raftHeartbeatMs",

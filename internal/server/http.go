@@ -34,7 +34,7 @@ func (s *Server) serve() {
 	}
 	mux.Handle("/", s.api)
 	s.http = &http.Server{
-		Handler:           http.StripPrefix(s.settings.BasePath, mux),
+		Handler:           http.StripPrefix(s.settings.BasePath, s.withBlobs(mux)),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,

@@ -19,6 +19,7 @@ import (
 	"kici/internal/kit/telemetry"
 	"kici/internal/server/adminapi"
 	"kici/internal/server/auth"
+	"kici/internal/server/cache"
 	"kici/internal/server/cluster"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
@@ -51,6 +52,8 @@ type Server struct {
 	counters *counters
 	tokens   *auth.Tokens
 	secrets  *secrets.Store
+	storage  storage
+	cache    *cache.Cache
 	logs     *logs.Store
 	live     *live.Room
 	git      *git.Reader
@@ -88,7 +91,7 @@ func Open(ctx context.Context, settings Settings, log *slog.Logger, out io.Write
 	}
 	s.changed = newChangedRuns()
 	s.pulse, s.bell = cluster.NewPulse(s.clock), cluster.NewBell(settings.DatabaseURL, s.db, s.node.id, log)
-	if err := s.openRooms(); err != nil {
+	if err := s.openRooms(ctx); err != nil {
 		return s, err
 	}
 	err = s.tokens.EnsureOwner(ctx, auth.Bootstrap{Token: settings.BootstrapToken, File: s.node.path(tokenFile), Out: out})
@@ -96,7 +99,7 @@ func Open(ctx context.Context, settings Settings, log *slog.Logger, out io.Write
 }
 
 // openRooms builds the rooms, each on those before it.
-func (s *Server) openRooms() error {
+func (s *Server) openRooms(ctx context.Context) error {
 	keys, err := s.keyring()
 	if err != nil {
 		return err
@@ -106,6 +109,9 @@ func (s *Server) openRooms() error {
 	}
 	s.metrics = telemetry.NewRegistry()
 	s.counters = newCounters(s.metrics)
+	if err := s.openStorage(ctx, keys); err != nil {
+		return err
+	}
 	s.tokens = auth.New(s.db, s.clock, s.log)
 	s.secrets = secrets.New(s.db, keys, s.clock)
 	s.sources = forge.NewSources(s.db, keys, s.clock)
@@ -149,7 +155,7 @@ func (s *Server) openExecution() {
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
-		Concurrency: engine.Groups{Engine: s.engine}, Approvals: engine.Approvals{Engine: s.engine},
+		Cache: s.cache, Concurrency: engine.Groups{Engine: s.engine}, Approvals: engine.Approvals{Engine: s.engine},
 		Poke: s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
 }
 
@@ -205,6 +211,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go("purge", s.purge)
 	s.loops.Go("log upload", s.logs.Upload)
 	s.loops.Go("log retention", s.sweepLogs)
+	s.loops.Go("cache sweep", s.cache.Sweep)
 	if err := s.hub.Start(ctx); err != nil {
 		return err
 	}
@@ -262,6 +269,9 @@ func (s *Server) close() error {
 	}
 	if s.logs != nil {
 		err = errors.Join(err, s.logs.Close())
+	}
+	if s.storage.files != nil {
+		err = errors.Join(err, s.storage.files.Close())
 	}
 	if s.db != nil {
 		err = errors.Join(err, s.db.Close())

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"kici/internal/server/cache"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
 	"kici/internal/server/hub"
@@ -39,6 +40,7 @@ type Settings struct {
 	MaxLogBytes int64         // of one step
 	LogMaxAge   time.Duration // of the last line of a run, 0 for ever
 	LogMaxTotal int64         // bytes of all logs in the data folder, 0 for no bound
+	Storage     StorageSettings
 	AckTimeout  time.Duration
 	Engine      engine.Settings
 	Hub         hub.Settings
@@ -57,6 +59,7 @@ func DefaultSettings() Settings {
 		MaxLogBytes: logs.DefaultMaxBytes,
 		LogMaxAge:   logs.DefaultMaxAge,
 		LogMaxTotal: logs.DefaultMaxTotal,
+		Storage:     StorageSettings{Limits: cache.DefaultLimits()},
 		AckTimeout:  10 * time.Second,
 		Engine:      engine.DefaultSettings(),
 		Hub:         hub.DefaultSettings(),

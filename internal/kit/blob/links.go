@@ -29,18 +29,21 @@ const LinkRoute = "/api/v1/cache/blob/"
 // carries when it ends and a signature over method, path and end; nothing is remembered of it, so every server with the
 // same secret accepts it, also after a restart.
 type FileLinks struct {
-	base    string
+	base    func() string
 	secrets [][]byte
 	clock   service.Clock
 }
 
 var _ Links = (*FileLinks)(nil)
 
-// NewFileLinks makes links below base, a URL without a slash at the end; "" makes references that are relative to the
-// server's base URL. The first secret signs, and links that any of them signed are accepted.
-func NewFileLinks(base string, secrets [][]byte, clock service.Clock) *FileLinks {
+// NewFileLinks makes links below base, which gives a URL without a slash at the end: a server knows its own only once it
+// listens. The first secret signs, and links that any of them signed are accepted.
+func NewFileLinks(base func() string, secrets [][]byte, clock service.Clock) *FileLinks {
 	return &FileLinks{base: base, secrets: secrets, clock: clock}
 }
+
+// Relative is the base of references that whoever follows them completes with the server's base URL as they know it.
+func Relative() string { return "" }
 
 // ReadLink implements Links.
 func (l *FileLinks) ReadLink(_ context.Context, name string) (string, error) {
@@ -58,7 +61,7 @@ func (l *FileLinks) link(method, name string, lifetime time.Duration) (string, e
 	}
 	end := strconv.FormatInt(l.clock().Add(lifetime).UnixMilli(), 10)
 	signature := hex.EncodeToString(sign(l.secrets[0], method, name, end))
-	return l.base + LinkRoute + (&url.URL{Path: name}).EscapedPath() + "?sig=" + end + "." + signature, nil
+	return l.base() + LinkRoute + (&url.URL{Path: name}).EscapedPath() + "?sig=" + end + "." + signature, nil
 }
 
 // Check tells whether a signature lets its holder use a method on a blob, and otherwise which of the reasons above it is.

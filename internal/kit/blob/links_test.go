@@ -21,7 +21,7 @@ func testLinks(now *int64, secrets ...string) *FileLinks {
 	for _, s := range secrets {
 		keys = append(keys, []byte(s))
 	}
-	return NewFileLinks("http://h:1/base", keys, service.Clock(func() time.Time { return time.UnixMilli(*now) }))
+	return NewFileLinks(func() string { return "http://h:1/base" }, keys, service.Clock(func() time.Time { return time.UnixMilli(*now) }))
 }
 
 // sigOf takes the signature out of a link.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"kici/internal/core/wire"
+	"kici/internal/server/engine"
 	"kici/internal/server/store"
 )
 
@@ -74,26 +75,24 @@ func (id Identity) own(kind string) space {
 	return s
 }
 
-// UploadBuild tells a build job where to put what it packs. Without a link the agent fails the build, so an error only
-// says why there is none.
-func (c *Cache) UploadBuild(ctx context.Context, m wire.CacheUploadRequest) (wire.CacheUploadResponse, error) {
-	answer := wire.CacheUploadResponse{RequestID: m.MessageID}
-	id, err := c.builder(ctx, m.JobID, m.CacheType, Build{m.ContentHash, m.LockfileHash, m.Platform, m.Arch})
+// BuildUpload tells a build job where to put what it packs. Without a link the agent fails the build.
+func (c *Cache) BuildUpload(ctx context.Context, job engine.Owned, m wire.CacheUploadRequest) (wire.CacheUploadResponse, error) {
+	id, err := c.builder(ctx, job.JobID, m.CacheType, Build{m.ContentHash, m.LockfileHash, m.Platform, m.Arch})
 	if err != nil {
-		return answer, err
+		return wire.CacheUploadResponse{}, err
 	}
-	answer.UploadURL, err = c.begin(ctx, id.own(m.CacheType), m.JobID, id.Build.key(m.CacheType), c.limits(ctx, id.OrgID).MaxTarball)
-	return answer, err
+	link, err := c.begin(ctx, id.own(m.CacheType), job.JobID, id.Build.key(m.CacheType), c.limits(ctx, id.OrgID).MaxTarball)
+	return wire.CacheUploadResponse{UploadURL: link}, err
 }
 
 // BuildUploaded confirms what a build job put. Of two builds of one thing the first is kept. A confirmation that comes
 // again changes nothing.
-func (c *Cache) BuildUploaded(ctx context.Context, m wire.CacheUploadComplete) error {
-	id, err := c.builder(ctx, m.JobID, m.CacheType, Build{m.ContentHash, m.LockfileHash, m.Platform, m.Arch})
+func (c *Cache) BuildUploaded(ctx context.Context, job engine.Owned, m wire.CacheUploadComplete) error {
+	id, err := c.builder(ctx, job.JobID, m.CacheType, Build{m.ContentHash, m.LockfileHash, m.Platform, m.Arch})
 	if err != nil {
 		return err
 	}
-	uploads, err := c.begun(ctx, m.CacheType, m.JobID, id.Build.key(m.CacheType))
+	uploads, err := c.begun(ctx, m.CacheType, job.JobID, id.Build.key(m.CacheType))
 	if err != nil || len(uploads) == 0 {
 		return err
 	}

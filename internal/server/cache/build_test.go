@@ -14,11 +14,11 @@ var depsHash = strings.Repeat("d", 64)
 // build uploads what a build job packs.
 func (r *rig) build(job, kind, content string) error {
 	r.t.Helper()
-	answer, err := r.UploadBuild(r.t.Context(), wire.CacheUploadRequest{MessageID: "m", JobID: job, CacheType: kind,
+	answer, err := r.BuildUpload(r.t.Context(), owned(job), wire.CacheUploadRequest{CacheType: kind,
 		ContentHash: "c0ffee", LockfileHash: "1ock", Platform: "linux", Arch: "x64"})
 	r.must(err)
 	r.send("PUT", answer.UploadURL, content)
-	return r.BuildUploaded(r.t.Context(), wire.CacheUploadComplete{JobID: job, CacheType: kind,
+	return r.BuildUploaded(r.t.Context(), owned(job), wire.CacheUploadComplete{CacheType: kind,
 		ContentHash: "c0ffee", LockfileHash: "1ock", Platform: "linux", Arch: "x64", DepsHash: depsHash})
 }
 
@@ -94,12 +94,11 @@ func TestOnlyABuildJobUploadsAndOnlyItsOwn(t *testing.T) {
 			{"nobody", wire.CacheUploadRequest{JobID: "nobody", CacheType: kindSource, ContentHash: "c0ffee"}, ReasonUnknownJob},
 		}
 		for _, tt := range tests {
-			tt.m.MessageID = "m"
-			answer, err := r.UploadBuild(t.Context(), tt.m)
-			if answer != (wire.CacheUploadResponse{RequestID: "m"}) || !refused(err, tt.code) {
+			answer, err := r.BuildUpload(t.Context(), owned(tt.m.JobID), tt.m)
+			if answer != (wire.CacheUploadResponse{}) || !refused(err, tt.code) {
 				t.Errorf("%s asks: %+v, %v", tt.name, answer, err)
 			}
-			err = r.BuildUploaded(t.Context(), wire.CacheUploadComplete{JobID: tt.m.JobID, CacheType: tt.m.CacheType, ContentHash: tt.m.ContentHash,
+			err = r.BuildUploaded(t.Context(), owned(tt.m.JobID), wire.CacheUploadComplete{CacheType: tt.m.CacheType, ContentHash: tt.m.ContentHash,
 				LockfileHash: tt.m.LockfileHash, Platform: tt.m.Platform, Arch: tt.m.Arch})
 			if !refused(err, tt.code) {
 				t.Errorf("%s confirms: %v", tt.name, err)

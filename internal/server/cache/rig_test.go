@@ -16,6 +16,7 @@ import (
 	"kici/internal/kit/blob"
 	"kici/internal/kit/blob/blobtest"
 	"kici/internal/kit/service"
+	"kici/internal/server/engine"
 	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
 )
@@ -79,8 +80,8 @@ func fileRig(t *testing.T, db *store.DB) *rig {
 	r.must(err)
 	t.Cleanup(func() { files.Close() })
 	web := httptest.NewUnstartedServer(nil)
-	links := blob.NewFileLinks("http://"+web.Listener.Addr().String(), [][]byte{[]byte("k")}, r.Clock)
-	r.Blobs, r.Agents, r.People = files, links, blob.NewFileLinks("", [][]byte{[]byte("k")}, r.Clock)
+	links := blob.NewFileLinks(func() string { return "http://" + web.Listener.Addr().String() }, [][]byte{[]byte("k")}, r.Clock)
+	r.Blobs, r.Agents, r.People = files, links, blob.NewFileLinks(blob.Relative, [][]byte{[]byte("k")}, r.Clock)
 	web.Config.Handler = r.Handler(links)
 	web.Start()
 	t.Cleanup(web.Close)
@@ -125,9 +126,9 @@ func (r *rig) put(link, body string) {
 // saveLink asks for a place, "" when told to skip.
 func (r *rig) saveLink(job, key string) string {
 	r.t.Helper()
-	answer, err := r.Save(r.t.Context(), wire.UserCacheSaveRequest{MessageID: "m", JobID: job, Key: key})
+	answer, err := r.Save(r.t.Context(), owned(job), wire.UserCacheSaveRequest{Key: key})
 	r.must(err)
-	if answer.RequestID != "m" || answer.Skip != (answer.UploadURL == "") {
+	if answer.Skip != (answer.UploadURL == "") {
 		r.t.Fatalf("answer %+v", answer)
 	}
 	return answer.UploadURL
@@ -141,15 +142,23 @@ func (r *rig) save(job, key, content string) error {
 		return errors.New("skipped")
 	}
 	r.put(link, content)
-	return r.Saved(r.t.Context(), wire.UserCacheSaveComplete{JobID: job, Key: key, TarHash: strings.Repeat("a", 64), SizeBytes: 1})
+	return r.saved(job, key)
+}
+
+func owned(job string) engine.Owned { return engine.Owned{JobID: job} }
+
+// saved confirms what a job put under a key.
+func (r *rig) saved(job, key string) error {
+	r.t.Helper()
+	return r.Saved(r.t.Context(), owned(job), wire.UserCacheSaveComplete{Key: key, TarHash: strings.Repeat("a", 64), SizeBytes: 1})
 }
 
 // restored is the key and the content that a restore gives, both "" for a miss.
 func (r *rig) restored(job, key string, prefixes ...string) (matched, content string) {
 	r.t.Helper()
-	answer, err := r.Restore(r.t.Context(), wire.UserCacheRestoreRequest{MessageID: "m", JobID: job, Key: key, RestoreKeys: prefixes})
+	answer, err := r.Restore(r.t.Context(), owned(job), wire.UserCacheRestoreRequest{Key: key, RestoreKeys: prefixes})
 	r.must(err)
-	if answer.RequestID != "m" || answer.Hit != (answer.DownloadURL != "") {
+	if answer.Hit != (answer.DownloadURL != "") {
 		r.t.Fatalf("answer %+v", answer)
 	}
 	if !answer.Hit {

@@ -2,8 +2,6 @@ package cache
 
 import (
 	"testing"
-
-	"kici/internal/core/wire"
 )
 
 func (r *rig) count(table string) (n int) {
@@ -67,7 +65,7 @@ func TestAConfirmationThatComesAfterTheSweepIsRefused(t *testing.T) {
 		if _, err := r.confirm(t.Context(), u, "", nil); !refused(err, ReasonNothingPut) {
 			t.Errorf("got %v", err)
 		}
-		r.must(r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "k"}))
+		r.must(r.saved("t1", "k"))
 		r.now += uploadGrace.Milliseconds()
 		r.must(r.sweepOnce(t.Context()))
 		if key, _ := r.restored("t1", "k"); key != "" || r.count("cache_entries") != 0 {

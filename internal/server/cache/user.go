@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"kici/internal/core/wire"
+	"kici/internal/server/engine"
 	"kici/internal/server/store"
 )
 
@@ -13,19 +14,17 @@ import (
 const maxRestoreKeys = 64
 
 // Restore answers with the entry of the key, else with the newest one that begins with one of the prefixes, tried in
-// their order. The answer is good also beside an error: then it is a miss.
-func (c *Cache) Restore(ctx context.Context, m wire.UserCacheRestoreRequest) (wire.UserCacheRestoreResponse, error) {
-	answer := wire.UserCacheRestoreResponse{RequestID: m.MessageID}
-	id, err := c.identity(ctx, m.JobID)
+// their order, else with a miss.
+func (c *Cache) Restore(ctx context.Context, job engine.Owned, m wire.UserCacheRestoreRequest) (wire.UserCacheRestoreResponse, error) {
+	id, err := c.identity(ctx, job.JobID)
 	if err != nil {
-		return answer, err
+		return wire.UserCacheRestoreResponse{}, err
 	}
 	f, ok, err := c.restore(ctx, id, m.Key, m.RestoreKeys[:min(len(m.RestoreKeys), maxRestoreKeys)])
 	if err != nil || !ok {
-		return answer, err
+		return wire.UserCacheRestoreResponse{}, err
 	}
-	answer.Hit, answer.MatchedKey, answer.DownloadURL, answer.TarHash = true, f.key, f.link, f.hash
-	return answer, nil
+	return wire.UserCacheRestoreResponse{Hit: true, MatchedKey: f.key, DownloadURL: f.link, TarHash: f.hash}, nil
 }
 
 func (c *Cache) restore(ctx context.Context, id Identity, key string, prefixes []string) (found, bool, error) {
@@ -42,11 +41,10 @@ func (c *Cache) restore(ctx context.Context, id Identity, key string, prefixes [
 	return found{}, false, nil
 }
 
-// Save tells a job where to put an entry of the user cache, or to skip that: the key has been saved, or it cannot be. The
-// answer is good also beside an error.
-func (c *Cache) Save(ctx context.Context, m wire.UserCacheSaveRequest) (wire.UserCacheSaveResponse, error) {
-	skip := wire.UserCacheSaveResponse{RequestID: m.MessageID, Skip: true}
-	id, err := c.identity(ctx, m.JobID)
+// Save tells a job where to put an entry of the user cache, or to skip that: the key has been saved, or it cannot be.
+func (c *Cache) Save(ctx context.Context, job engine.Owned, m wire.UserCacheSaveRequest) (wire.UserCacheSaveResponse, error) {
+	skip := wire.UserCacheSaveResponse{Skip: true}
+	id, err := c.identity(ctx, job.JobID)
 	if err != nil {
 		return skip, err
 	}
@@ -58,17 +56,17 @@ func (c *Cache) Save(ctx context.Context, m wire.UserCacheSaveRequest) (wire.Use
 	if err != nil || there {
 		return skip, err
 	}
-	link, err := c.begin(ctx, id.own(kindUser), m.JobID, m.Key, limits.UserQuota)
+	link, err := c.begin(ctx, id.own(kindUser), job.JobID, m.Key, limits.UserQuota)
 	if err != nil {
 		return skip, err
 	}
-	return wire.UserCacheSaveResponse{RequestID: m.MessageID, UploadURL: link}, nil
+	return wire.UserCacheSaveResponse{UploadURL: link}, nil
 }
 
 // Saved confirms what a job put: when it returns nil, the next restore finds the entry, this one or the one of who was
 // faster. The size that the agent reports is not looked at. A confirmation that comes again changes nothing.
-func (c *Cache) Saved(ctx context.Context, m wire.UserCacheSaveComplete) error {
-	uploads, err := c.begun(ctx, kindUser, m.JobID, m.Key)
+func (c *Cache) Saved(ctx context.Context, job engine.Owned, m wire.UserCacheSaveComplete) error {
+	uploads, err := c.begun(ctx, kindUser, job.JobID, m.Key)
 	if err != nil || len(uploads) == 0 {
 		return err
 	}

@@ -19,7 +19,7 @@ func TestARestoreRightAfterASaveHits(t *testing.T) {
 			t.Fatalf("a hit before anything was saved: %s", key)
 		}
 		r.must(r.save("t1", "npm-1", "tar"))
-		answer, err := r.Restore(t.Context(), wire.UserCacheRestoreRequest{JobID: "t2", Key: "npm-1"})
+		answer, err := r.Restore(t.Context(), owned("t2"), wire.UserCacheRestoreRequest{Key: "npm-1"})
 		if err != nil || !answer.Hit || answer.MatchedKey != "npm-1" || answer.TarHash != strings.Repeat("a", 64) {
 			t.Errorf("got %+v, %v", answer, err)
 		}
@@ -48,7 +48,7 @@ func TestTheFirstSaveWins(t *testing.T) {
 		r.put(one, "first")
 		r.put(two, "second, longer")
 		for _, job := range []string{"t2", "t1"} {
-			r.must(r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: job, Key: "k", TarHash: "x"}))
+			r.must(r.saved(job, "k"))
 		}
 		if _, content := r.restored("t1", "k"); content != "second, longer" {
 			t.Errorf("content %q", content)
@@ -63,9 +63,9 @@ func TestALinkForWritingCannotChangeWhatWasConfirmed(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		link := r.saveLink("t1", "k")
 		r.put(link, "good")
-		r.must(r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "k"}))
+		r.must(r.saved("t1", "k"))
 		r.send("PUT", link, "evil") // an object store takes it, the server does not
-		r.must(r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "k"}))
+		r.must(r.saved("t1", "k"))
 		if _, content := r.restored("t2", "k"); content != "good" {
 			t.Errorf("content %q", content)
 		}
@@ -128,7 +128,7 @@ func TestWhoReadsWhatWhoWrote(t *testing.T) {
 			{"nobody", "k-1", "k-", ""},
 		}
 		for _, tt := range tests {
-			answer, _ := r.Restore(t.Context(), wire.UserCacheRestoreRequest{JobID: tt.job, Key: tt.key, RestoreKeys: []string{tt.prefix}})
+			answer, _ := r.Restore(t.Context(), owned(tt.job), wire.UserCacheRestoreRequest{Key: tt.key, RestoreKeys: []string{tt.prefix}})
 			content := ""
 			if answer.Hit {
 				_, content = r.send("GET", answer.DownloadURL, "")
@@ -143,7 +143,7 @@ func TestWhoReadsWhatWhoWrote(t *testing.T) {
 func TestUnknownJobsAndBadKeysAreSkipped(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		for key, code := range map[string]string{"": ReasonBadKey, strings.Repeat("k", maxKey+1): ReasonBadKey, "a\x00b": ReasonBadKey, "\xff": ReasonBadKey} {
-			answer, err := r.Save(t.Context(), wire.UserCacheSaveRequest{JobID: "t1", Key: key})
+			answer, err := r.Save(t.Context(), owned("t1"), wire.UserCacheSaveRequest{Key: key})
 			if !answer.Skip || answer.UploadURL != "" || !refused(err, code) {
 				t.Errorf("%q: %+v, %v", key, answer, err)
 			}
@@ -151,25 +151,25 @@ func TestUnknownJobsAndBadKeysAreSkipped(t *testing.T) {
 				t.Errorf("%q: hit", key)
 			}
 		}
-		if answer, err := r.Save(t.Context(), wire.UserCacheSaveRequest{JobID: "nobody", Key: "k"}); !answer.Skip || !refused(err, ReasonUnknownJob) {
+		if answer, err := r.Save(t.Context(), owned("nobody"), wire.UserCacheSaveRequest{Key: "k"}); !answer.Skip || !refused(err, ReasonUnknownJob) {
 			t.Errorf("unknown job: %+v, %v", answer, err)
 		}
-		if answer, err := r.Restore(t.Context(), wire.UserCacheRestoreRequest{JobID: "nobody", Key: "k"}); answer.Hit || !refused(err, ReasonUnknownJob) {
+		if answer, err := r.Restore(t.Context(), owned("nobody"), wire.UserCacheRestoreRequest{Key: "k"}); answer.Hit || !refused(err, ReasonUnknownJob) {
 			t.Errorf("unknown job: %+v, %v", answer, err)
 		}
-		r.must(r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "nobody", Key: "k"}))
+		r.must(r.saved("nobody", "k"))
 	})
 }
 
 func TestAConfirmationWithoutAnUploadIsRefusedAndCanBeRepeated(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		link := r.saveLink("t1", "k")
-		if err := r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "k"}); !refused(err, ReasonNothingPut) {
+		if err := r.saved("t1", "k"); !refused(err, ReasonNothingPut) {
 			t.Errorf("nothing was put: %v", err)
 		}
 		r.put(link, "tar")
-		r.must(r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "k"}))
-		r.must(r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "k"})) // the frame came again
+		r.must(r.saved("t1", "k"))
+		r.must(r.saved("t1", "k")) // the frame came again
 		if _, content := r.restored("t2", "k"); content != "tar" {
 			t.Errorf("content %q", content)
 		}
@@ -181,7 +181,7 @@ func TestAServerThatDiedBetweenMoveAndEntryGoesOn(t *testing.T) {
 		r.put(r.saveLink("t1", "k"), "tar")
 		u := r.upload("t1", "k")
 		r.must(r.Blobs.Move(t.Context(), u.path, u.target))
-		r.must(r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "k"}))
+		r.must(r.saved("t1", "k"))
 		if _, content := r.restored("t2", "k"); content != "tar" {
 			t.Errorf("content %q", content)
 		}
@@ -199,7 +199,7 @@ func TestOfManyConfirmationsOneIsKept(t *testing.T) {
 		for i := range 6 {
 			for range 2 { // also twice at once for the same upload
 				wg.Go(func() {
-					err := r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: fmt.Sprint("j", i), Key: "k"})
+					err := r.saved(fmt.Sprint("j", i), "k")
 					if err != nil && !refused(err, ReasonNothingPut) {
 						t.Error(err)
 					}
@@ -235,7 +235,7 @@ func TestTheQuotaDisplacesWhatWasUsedLongestAgo(t *testing.T) {
 			}
 		}
 		r.send("PUT", r.saveLink("t1", "e"), strings.Repeat("e", 1001)) // the server does not take it, an object store does
-		if err := r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "e"}); !refused(err, ReasonTooLarge) && !refused(err, ReasonNothingPut) {
+		if err := r.saved("t1", "e"); !refused(err, ReasonTooLarge) && !refused(err, ReasonNothingPut) {
 			t.Errorf("more than the whole quota: %v", err)
 		}
 		if got, _ := r.restored("t1", "d"); got == "" {
@@ -268,7 +268,7 @@ func TestLimitsOfAnOrganisationCountAndElseTheDefaults(t *testing.T) {
 		r.limits["org"] = Limits{UserQuota: 10, UserTTL: time.Hour}
 		r.must(r.save("t1", "k", "ten bytes+"))
 		r.send("PUT", r.saveLink("t1", "k2"), "eleven bytes")
-		err := r.Saved(t.Context(), wire.UserCacheSaveComplete{JobID: "t1", Key: "k2"})
+		err := r.saved("t1", "k2")
 		if !refused(err, ReasonTooLarge) && !refused(err, ReasonNothingPut) {
 			t.Errorf("too large: %v", err)
 		}
@@ -319,7 +319,7 @@ func TestAJobHasOnlySoManyUploadsOpen(t *testing.T) {
 		for i := range maxUploads {
 			r.saveLink("t1", fmt.Sprint(i))
 		}
-		answer, err := r.Save(t.Context(), wire.UserCacheSaveRequest{JobID: "t1", Key: "more"})
+		answer, err := r.Save(t.Context(), owned("t1"), wire.UserCacheSaveRequest{Key: "more"})
 		if !answer.Skip || !refused(err, ReasonTooMany) {
 			t.Errorf("got %+v, %v", answer, err)
 		}
