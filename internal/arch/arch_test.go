@@ -38,6 +38,7 @@ var rooms = []string{
 	"internal/server/timeline", "internal/server/queue", "internal/server/engine", "internal/server/cache",
 	"internal/server/scaler", "internal/server/dispatch",
 	"internal/server/hub", "internal/server/pipeline", "internal/server/ingest", "internal/server/report", "internal/server/live",
+	"internal/server/backup",
 	"internal/server/adminapi", "internal/server",
 	// The author's side.
 	"internal/author/sdk", "internal/author/bundle", "internal/author/compile",

@@ -83,6 +83,16 @@ func (n *node) announce(url string) error {
 	return os.Rename(temp, n.path(addressFile))
 }
 
+// HoldFolder takes the lock of an existing data folder, as a server does that runs with it, so that none starts while
+// something is done with the folder. It fails where a server runs.
+func HoldFolder(dir string) (release func() error, err error) {
+	lock, err := lockFolder(filepath.Join(dir, lockFile))
+	if err != nil {
+		return nil, err
+	}
+	return lock.Close, nil
+}
+
 // close gives the folder back. The lock goes with the file; after a kill the kernel does the same.
 func (n *node) close() error {
 	err := os.Remove(n.path(addressFile))
