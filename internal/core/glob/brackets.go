@@ -15,7 +15,7 @@ var posixClasses = map[string]string{
 }
 
 func (p *parser) openBracket() {
-	if !strings.Contains(p.remaining(), "]") {
+	if p.ahead.lastBracket <= p.at {
 		p.push(&token{kind: kindBracket, value: `\[`})
 		return
 	}
@@ -120,7 +120,9 @@ func (p *parser) closeBrace() {
 		value, output = `\}`, `\}`
 		p.out = p.out[:min(brace.outputIndex, len(p.out))]
 		for _, t := range p.tokens[min(brace.tokensIndex, len(p.tokens)):] {
-			p.out = append(p.out, cmpOr(t.output, t.value)...)
+			text := cmpOr(t.output, t.value)
+			p.out = append(p.out, text...)
+			p.work += 1 + len(text)
 		}
 	}
 	p.written(kindBrace, value, output)

@@ -1,6 +1,7 @@
 package glob
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -23,9 +24,11 @@ func filterOf(n *node) filter {
 	}
 	var suffix []byte
 	trailing(n, &suffix, &f.slash)
+	slices.Reverse(suffix)
 	f.prefix, f.suffix = string(lead.out), string(suffix)
 	var run []byte
 	longest(n, &run, &f.inner)
+	keepLonger(run, &f.inner)
 	if len(f.inner) <= max(len(f.prefix), len(f.suffix)) {
 		f.inner = "" // most often it is one of the two
 	}
@@ -83,17 +86,12 @@ func (l *leading) walk(n *node) (further bool) {
 	return false
 }
 
-// trailing collects the characters that n ends with, a single optional slash after them aside, and tells whether n
+// trailing collects the characters that n ends with, the last one first, a single optional slash after them aside, and tells whether n
 // consists of them alone.
 func trailing(n *node, out *[]byte, slash *bool) (whole bool) {
 	switch n.op {
 	case opChar:
-		var c []byte
-		if !appendASCII(&c, n.unit) {
-			return false
-		}
-		*out = append(c, *out...)
-		return true
+		return appendASCII(out, n.unit)
 	case opBegin, opEnd, opLook:
 		return true
 	case opRepeat:
@@ -121,14 +119,18 @@ func longest(n *node, run *[]byte, best *string) {
 		}
 		return
 	case opChar:
-		if !appendASCII(run, n.unit) {
-			*run = nil
-		} else if len(*run) > len(*best) {
-			*best = string(*run)
+		if appendASCII(run, n.unit) {
+			return
 		}
-		return
 	}
-	*run = nil
+	keepLonger(*run, best)
+	*run = (*run)[:0]
+}
+
+func keepLonger(run []byte, best *string) {
+	if len(run) > len(*best) {
+		*best = string(run)
+	}
 }
 
 func appendASCII(out *[]byte, u uint16) bool {

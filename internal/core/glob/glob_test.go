@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -220,6 +221,59 @@ func TestPlainNamesMatchOnlyThemselves(t *testing.T) {
 		}
 		if got, err := Match(pattern, value); err != nil || got != (pattern == value) {
 			t.Fatalf("%q on %q: %v, %v", pattern, value, got, err)
+		}
+	})
+}
+
+// Patterns as long as they may be cost no more than their length to prepare; each of these once took its square, seconds.
+func TestLongestPatternsCompile(t *testing.T) {
+	for _, piece := range []string{
+		"(", "[", "{", "}", ")", "*", "?", "/", "+", "!", `"`, `\`, "a|", "!(", "[a]", ".a", "**/", "(?<", "[[:alpha:", "{a..b}", "!(*).a", "+(a|",
+	} {
+		pattern := strings.Repeat(piece, maxPattern/len(piece))
+		for _, pattern := range []string{pattern, "(" + pattern[1:], "*" + pattern[1:]} {
+			p, err := compile(pattern)
+			if err != nil && !errors.Is(err, ErrTooLong) && !errors.Is(err, regex.ErrTimeout) {
+				t.Fatalf("%q…: %v", piece, err)
+			}
+			if err == nil {
+				p.Match("a/" + strings.Repeat("ab", 100))
+			}
+		}
+	}
+	nested := strings.Repeat("{", maxPattern/2) + strings.Repeat("}", maxPattern/2)
+	if _, err := compile(nested); !errors.Is(err, ErrTooLong) {
+		t.Errorf("braces within braces: %v", err)
+	}
+}
+
+// Whatever the pattern and the value, matching neither panics nor does more than it may, and a pattern matches its own text.
+func TestAnyMatchKeepsToItsBudget(t *testing.T) {
+	text := func() *rapid.Generator[string] {
+		return rapid.OneOf(rapid.String(), rapid.Custom(func(t *rapid.T) string {
+			return strings.Repeat(drawText(t, "piece"), rapid.IntRange(1, 40).Draw(t, "times"))
+		}))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		pattern, value := text().Draw(t, "pattern"), text().Draw(t, "value")
+		p, err := Compile(pattern)
+		if err != nil {
+			if pattern != "" {
+				t.Fatal(err)
+			}
+			return
+		}
+		b := Budget{Steps: rapid.IntRange(0, 5000).Draw(t, "steps"), Searches: regex.NewAllowance(time.Second)}
+		given := b.Steps
+		ok, err := p.TestWithin(value, &b)
+		if err != nil && (ok || !errors.Is(err, ErrBudget) && !errors.Is(err, regex.ErrTimeout)) {
+			t.Fatalf("%q on %q: %v, %v", pattern, value, ok, err)
+		}
+		if taken := given - b.Steps; taken > given+maxMemory/512+1 || taken < 0 {
+			t.Fatalf("%q on %q took %d of %d steps", pattern, value, taken, given)
+		}
+		if ok, err := p.TestWithin(pattern, &Budget{}); err != nil || !ok {
+			t.Fatalf("%q does not match itself: %v, %v", pattern, ok, err)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package glob
 
 import (
-	"regexp"
 	"strings"
 )
 
@@ -44,31 +43,29 @@ func (p *parser) closeParen() {
 	p.shut(&p.parens)
 }
 
-var (
-	onlyParens   = regexp.MustCompile(`^\)+$`)
-	anyExtension = regexp.MustCompile(`^\.[^\\/.]+$`)
-	groupName    = regexp.MustCompile(`<([!=]|[0-9A-Za-z_]+>)`)
-)
-
 func (p *parser) closeExtglob(g *extglob) {
 	output := g.close
 	if g.sign == '!' {
-		rest := p.remaining()
 		any := star
 		if len(g.inner) > 1 && strings.Contains(g.inner, "/") {
 			any = globstar
 		}
-		if any != star || p.eos() || onlyParens.MatchString(rest) {
+		if any != star || p.eos() || p.ahead.parens <= p.at+1 {
 			output = `)$))` + any
 		}
-		if strings.Contains(g.inner, "*") && anyExtension.MatchString(rest) {
+		if strings.Contains(g.inner, "*") && p.extensionFollows() {
 			// !(*.d).ts: what follows is part of what must not match.
-			expression, _ := parse(rest, false)
+			expression, _, _ := parse(string(p.in[p.at+1:]), false)
 			output = `)` + expression + `)` + any + `)`
 		}
 	}
 	p.push(&token{kind: kindParen, extended: true, value: ")", output: output, hasOutput: true})
 	p.shut(&p.parens)
+}
+
+// extensionFollows tells whether all that is left is a dot and signs other than dots, slashes and backslashes.
+func (p *parser) extensionFollows() bool {
+	return p.peek(1) == '.' && p.ahead.lastBreak == p.at+1 && p.at+2 < len(p.in)
 }
 
 func (p *parser) question() {
@@ -80,7 +77,7 @@ func (p *parser) question() {
 		next := p.peek(1)
 		output := "?"
 		opens := next == '!' || next == '=' || next == '<' || next == ':'
-		if p.prev.value == "(" && !opens || next == '<' && !groupName.MatchString(p.remaining()) {
+		if p.prev.value == "(" && !opens || next == '<' && p.ahead.lastGroup <= p.at {
 			output = `\?`
 		}
 		p.written(kindText, "?", output)

@@ -40,7 +40,24 @@ type token struct {
 	comma, dots bool // brace: what it was found to hold
 	outputIndex int  // brace: length of the output before it
 	tokensIndex int  // brace: number of tokens before it
+
+	values, outputs grown
 }
+
+// grown makes a text longer sign by sign without copying it each time, or a long pattern would cost its square.
+type grown struct{ b strings.Builder }
+
+// add gives have and more. have is what the last call gave, unless the text was set otherwise since.
+func (g *grown) add(have, more string) string {
+	if g.b.String() != have { // at once where it is the same text in memory
+		g.b.Reset()
+		g.b.WriteString(have)
+	}
+	g.b.WriteString(more)
+	return g.b.String()
+}
+
+func (t *token) addValue(s string) { t.value = t.values.add(t.value, s) }
 
 func (t *token) text() string {
 	if t.hasOutput {
@@ -57,6 +74,7 @@ type extglob struct {
 	close  string
 	parens int    // open parentheses before it
 	inner  string // the pattern inside, as read so far
+	inside grown
 }
 
 // end is what peek gives past the end of the pattern.
@@ -78,32 +96,41 @@ type parser struct {
 	extglobs []*extglob
 	nesting  []byte // what is open: '(' or '{' or '['
 
+	ahead ahead
+	work  int // bytes written anew
+
 	brackets, openBraces, parens int
 	quoted                       bool
 	negated                      bool
 	rewrite                      bool // the output must be written anew from the tokens
 }
 
+// maxWork bounds what braces within braces may write anew, in bytes.
+const maxWork = 1 << 24
+
 // parse gives the inside of the expression and whether it is negated; shortcut allows the form for patterns without
-// structure.
-func parse(pattern string, shortcut bool) (inside string, negated bool) {
+// structure. The error is ErrTooLong.
+func parse(pattern string, shortcut bool) (inside string, negated bool, err error) {
 	if short, ok := replacements[pattern]; ok {
 		pattern = short
 	}
 	p := &parser{in: []rune(strings.TrimPrefix(pattern, "./")), at: -1}
+	p.ahead = look(p.in)
 	if shortcut {
 		if text, ok := simple(p.in); ok {
-			return `^(?:` + text + `)$`, false
+			return `^(?:` + text + `)$`, false, nil
 		}
 	}
 	p.bos = &token{kind: kindStart, hasOutput: true}
 	p.prev = p.bos
 	p.tokens = []*token{p.bos}
 	for p.at < len(p.in)-1 {
-		p.step(p.advance())
+		if p.step(p.advance()); p.work > maxWork {
+			return "", false, ErrTooLong
+		}
 	}
 	p.finish()
-	return string(p.out), p.negated
+	return string(p.out), p.negated, nil
 }
 
 func (p *parser) eos() bool { return p.at == len(p.in)-1 }
@@ -124,11 +151,32 @@ func (p *parser) advance() string {
 	return ""
 }
 
-func (p *parser) remaining() string {
-	if p.at+1 >= len(p.in) {
-		return ""
+// ahead is what the rules ask about all that follows, found once for the whole pattern.
+type ahead struct {
+	lastBracket int // the last ]
+	lastBreak   int // the last of \ / .
+	parens      int // where nothing but ) is left
+	lastGroup   int // the last < that could begin a look-behind or name a group
+}
+
+func look(in []rune) ahead {
+	a := ahead{lastBracket: -1, lastBreak: -1, parens: len(in), lastGroup: -1}
+	for a.parens > 0 && in[a.parens-1] == ')' {
+		a.parens--
 	}
-	return string(p.in[p.at+1:])
+	named := false // the signs from here on are those of a name and >
+	for i := len(in) - 1; i >= 0; i-- {
+		switch r := in[i]; {
+		case r == ']':
+			a.lastBracket = max(a.lastBracket, i)
+		case r == '\\' || r == '/' || r == '.':
+			a.lastBreak = max(a.lastBreak, i)
+		case r == '<' && (named && in[i+1] != '>' || i+1 < len(in) && (in[i+1] == '!' || in[i+1] == '=')):
+			a.lastGroup = max(a.lastGroup, i)
+		}
+		named = in[i] == '>' || named && isWord(in[i])
+	}
+	return a
 }
 
 // cut takes n bytes off the end of the output. None at all means everything, as slice(0, -0) does in the model.
@@ -153,12 +201,13 @@ func (p *parser) push(t *token) {
 		}
 	}
 	if n := len(p.extglobs); n > 0 && t.kind != kindParen {
-		p.extglobs[n-1].inner += t.value
+		g := p.extglobs[n-1]
+		g.inner = g.inside.add(g.inner, t.value)
 	}
 	p.out = append(p.out, t.text()...)
 	if p.prev.kind == kindText && t.kind == kindText {
-		p.prev.setOutput(cmpOr(p.prev.output, p.prev.value) + t.value)
-		p.prev.value += t.value
+		p.prev.setOutput(p.prev.outputs.add(cmpOr(p.prev.output, p.prev.value), t.value))
+		p.prev.addValue(t.value)
 		return
 	}
 	t.prev = p.prev
@@ -251,7 +300,7 @@ func (p *parser) step(value string) {
 
 // append adds to the present token and to the output alike.
 func (p *parser) append(value string) {
-	p.prev.value += value
+	p.prev.addValue(value)
 	p.out = append(p.out, value...)
 }
 
@@ -341,15 +390,9 @@ func (p *parser) plain(value string) {
 
 // finish closes what was left open, which then stands for itself, and settles the output.
 func (p *parser) finish() {
-	for ; p.brackets > 0; p.shut(&p.brackets) {
-		p.out = escapeLast(p.out, '[')
-	}
-	for ; p.parens > 0; p.shut(&p.parens) {
-		p.out = escapeLast(p.out, '(')
-	}
-	for ; p.openBraces > 0; p.shut(&p.openBraces) {
-		p.out = escapeLast(p.out, '{')
-	}
+	p.out = escapeLast(p.out, '[', p.brackets)
+	p.out = escapeLast(p.out, '(', p.parens)
+	p.out = escapeLast(p.out, '{', p.openBraces)
 	if p.prev.kind == kindStar || p.prev.kind == kindBracket {
 		p.written(kindMaybeSlash, "", `\/?`)
 	}

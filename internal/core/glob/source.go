@@ -1,7 +1,7 @@
 package glob
 
 import (
-	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf16"
 )
@@ -38,8 +38,7 @@ func source(pattern string) (inside string, negated bool, err error) {
 			return inside, false, nil
 		}
 	}
-	inside, negated = parse(pattern, true)
-	return inside, negated, nil
+	return parse(pattern, true)
 }
 
 // wrap makes the whole expression.
@@ -50,8 +49,6 @@ func wrap(inside string, negated bool) string {
 	}
 	return whole
 }
-
-var extension = regexp.MustCompile(`^([^\n\r\x{2028}\x{2029}]*?)\.(\w+)$`)
 
 // common gives the expressions of patterns that come often, "" for others. They are not what the parser would give:
 // `**.md` crosses slashes only here.
@@ -66,7 +63,21 @@ func common(pattern string) string {
 	return inside + `\/?`
 }
 
+// commonPart takes a common pattern with any number of extensions after it.
 func commonPart(pattern string) string {
+	for at := len(pattern); ; {
+		if head := commonHead(pattern[:at]); head != "" {
+			return head + strings.ReplaceAll(pattern[at:], ".", `\.`)
+		}
+		dot := strings.LastIndexByte(pattern[:at], '.')
+		if dot < 0 || dot+1 == at || strings.ContainsFunc(pattern[dot+1:at], func(r rune) bool { return !isWord(r) }) {
+			return ""
+		}
+		at = dot
+	}
+}
+
+func commonHead(pattern string) string {
 	const deep = `(?:` + noDot + globstar + `\/)?`
 	switch pattern {
 	case "*":
@@ -85,13 +96,6 @@ func commonPart(pattern string) string {
 		return deep + noDot + star + `\.` + oneChar + star
 	case "**/.*":
 		return deep + `\.` + oneChar + star
-	}
-	parts := extension.FindStringSubmatch(pattern)
-	if parts == nil {
-		return ""
-	}
-	if head := commonPart(parts[1]); head != "" {
-		return head + `\.` + parts[2]
 	}
 	return ""
 }
@@ -189,14 +193,21 @@ func escape(text string) string {
 	return out.String()
 }
 
-// escapeLast puts a backslash before the last sign of that kind that has none.
-func escapeLast(out []byte, sign byte) []byte {
-	for i := len(out) - 1; i >= 0; i-- {
+// escapeLast puts backslashes before the last n signs of that kind that have none.
+func escapeLast(out []byte, sign byte, n int) []byte {
+	var at []int
+	for i := len(out) - 1; i >= 0 && len(at) < n; i-- {
 		if out[i] == sign && (i == 0 || out[i-1] != '\\') {
-			return append(out[:i:i], append([]byte{'\\'}, out[i:]...)...)
+			at = append(at, i)
 		}
 	}
-	return out
+	escaped := make([]byte, 0, len(out)+len(at))
+	begin := 0
+	for _, i := range slices.Backward(at) {
+		escaped = append(append(escaped, out[begin:i]...), '\\')
+		begin = i
+	}
+	return append(escaped, out[begin:]...)
 }
 
 // printable writes an expression the way RegExp.prototype.source does: slashes outside classes and line terminators are

@@ -1,12 +1,10 @@
 package glob
 
-import "strings"
-
 func (p *parser) starSign() {
 	if p.prev.kind == kindGlobstar || p.prev.star {
 		// Three stars and more are one.
 		p.prev.kind, p.prev.star = kindStar, true
-		p.prev.value += "*"
+		p.prev.addValue("*")
 		p.prev.setOutput(star)
 		p.rewrite = true
 		return
@@ -42,25 +40,23 @@ func (p *parser) secondStar() {
 		p.written(kindStar, "*", "")
 		return
 	}
-	rest := p.remaining()
-	for strings.HasPrefix(rest, "/**") {
+	for p.peek(1) == '/' && p.peek(2) == '*' && p.peek(3) == '*' {
 		if after := p.peek(4); after != end && after != '/' {
 			break
 		}
-		rest = rest[3:]
 		p.at += 3
 	}
-	p.becomeGlobstar(prior, rest)
+	p.becomeGlobstar(prior)
 }
 
 // becomeGlobstar turns the present star into a globstar, whose form depends on what stands on either side. A slash next
 // to it becomes optional together with it.
-func (p *parser) becomeGlobstar(prior *token, rest string) {
+func (p *parser) becomeGlobstar(prior *token) {
 	prev := p.prev
 	before := prior.prev
 	afterStar := before != nil && (before.kind == kindStar || before.kind == kindGlobstar)
 	afterSlash := prior.kind == kindSlash && before.kind != kindStart
-	slashNext := strings.HasPrefix(rest, "/")
+	slashNext := p.peek(1) == '/'
 	both := len(prior.output) + len(prev.output)
 
 	prev.kind = kindGlobstar
@@ -76,7 +72,7 @@ func (p *parser) becomeGlobstar(prior *token, rest string) {
 		p.out = append(p.out, prior.output...)
 	case afterSlash && slashNext:
 		tail := ""
-		if len(rest) > 1 {
+		if p.peek(2) != end {
 			tail = `|$`
 		}
 		p.cut(both)
