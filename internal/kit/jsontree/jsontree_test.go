@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -19,6 +20,7 @@ func TestStringifyWritesAsECMAScriptDoes(t *testing.T) {
 		{`[ ]`, `[]`},
 		{`{"01":1,"4294967295":2,"4294967294":3}`, `{"4294967294":3,"01":1,"4294967295":2}`},
 		{`{"a":1,"b":2,"a":3}`, `{"a":3,"b":2}`},
+		{"\"\xed\xcd0\"", "\"\uFFFD\uFFFD0\""},
 	}
 	for _, tt := range tests {
 		if out, err := Stringify([]byte(tt.in)); err != nil || string(out) != tt.want {
@@ -72,6 +74,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		if !utf8.ValidString(text) {
+			return // the surrogates that we keep are not UTF-8, and written otherwise
+		}
 		n, err := Parse(text)
 		var syntax *SyntaxError
 		if errors.As(err, &syntax) && syntax.Deep {

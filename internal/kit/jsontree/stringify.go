@@ -109,7 +109,7 @@ func appendWide(b []byte, s string) (out []byte, size int) {
 	if r != utf8.RuneError || size > 1 {
 		return append(b, s[:size]...), size
 	}
-	if len(s) >= 3 && s[0] == 0xED && s[1] >= 0xA0 {
+	if len(s) >= 3 && s[0] == 0xED && s[1]&0xE0 == 0xA0 && s[2]&0xC0 == 0x80 {
 		surrogate := uint64(s[0]&0xF)<<12 | uint64(s[1]&0x3F)<<6 | uint64(s[2]&0x3F)
 		return strconv.AppendUint(append(b, `\u`...), surrogate, 16), 3
 	}
