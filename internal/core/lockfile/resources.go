@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"regexp"
 	"strings"
+	"sync"
 
 	"kici/internal/kit/jsontree"
 )
@@ -12,11 +13,11 @@ import (
 // maxCPUs bounds what a job may ask for.
 const maxCPUs = 256
 
-var memoryForm = regexp.MustCompile(`^(\d+(?:\.\d+)?)\s*([kKmMgG])$`)
+var memoryForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d+(?:\.\d+)?)\s*([kKmMgG])$`) })
 
 // ParseMemory reads an amount such as 512m or 1.5g in bytes: binary multiples, rounded down.
 func ParseMemory(text string) (bytes int64, err error) {
-	m := memoryForm.FindStringSubmatch(text)
+	m := memoryForm().FindStringSubmatch(text)
 	if m == nil {
 		return 0, fmt.Errorf("memory %q: expected a number followed by k, m or g, as in 512m", text)
 	}

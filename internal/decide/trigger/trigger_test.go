@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -196,6 +197,37 @@ func TestExplainTakesAStoredDecision(t *testing.T) {
 	if got := Explain(d); got[0] != "branch `c` matches none of `a`, `b`" {
 		t.Errorf("%q", got)
 	}
+}
+
+// A workflow that starts still does with one more trigger, wherever it stands.
+func TestOneMoreTriggerNeverUnmatches(t *testing.T) {
+	var all []matchInput
+	for _, c := range vectors.LoadKind(t, "triggers.json", "match") {
+		var in matchInput
+		decode(t, c.Input, &in)
+		all = append(all, in)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.SampledFrom(all).Draw(t, "case")
+		more := rapid.SampledFrom(all).Draw(t, "foreign case").Triggers
+		if len(more) == 0 {
+			return
+		}
+		foreign := rapid.SampledFrom(more).Draw(t, "foreign trigger")
+		var ev ci.Event
+		if err := json.Unmarshal(in.Event, &ev); err != nil {
+			t.Fatal(err)
+		}
+		before, err := Match(workflow(in.Triggers...), ev, Options{})
+		if _, foreignErr := Match(workflow(foreign), ev, Options{}); err != nil || foreignErr != nil {
+			return // a pattern that is none fails the workflow, wherever it stands before the match
+		}
+		at := rapid.IntRange(0, len(in.Triggers)).Draw(t, "at")
+		after, err := Match(workflow(slices.Insert(slices.Clone(in.Triggers), at, foreign)...), ev, Options{})
+		if err != nil || before.Matched && !after.Matched {
+			t.Fatalf("%+v, with one more %+v, %v", before, after, err)
+		}
+	})
 }
 
 // FuzzMatch feeds every trigger of the vectors with foreign events.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -130,11 +131,16 @@ func tooDeep(raw []byte) (line int, deep bool) {
 	return 0, false
 }
 
-var syntaxPosition = regexp.MustCompile(`^\[(\d+):\d+\] (.*)`)
+// Expressions are compiled when a file is read: most processes read none.
+var syntaxPosition = lazily(`^\[(\d+):\d+\] (.*)`)
+
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 func syntaxError(err error) error {
 	first, _, _ := strings.Cut(err.Error(), "\n") // the rest shows the source, which may hold a secret
-	if m := syntaxPosition.FindStringSubmatch(first); m != nil {
+	if m := syntaxPosition().FindStringSubmatch(first); m != nil {
 		line, _ := strconv.Atoi(m[1])
 		return &LineError{Line: line, Text: m[2]}
 	}
@@ -227,10 +233,10 @@ func quoted(t *token.Token) bool {
 }
 
 var (
-	intPattern   = regexp.MustCompile(`^[-+]?[0-9]+$`)
-	octalPattern = regexp.MustCompile(`^0o[0-7]+$`)
-	hexPattern   = regexp.MustCompile(`^0x[0-9a-fA-F]+$`)
-	floatPattern = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
+	intPattern   = lazily(`^[-+]?[0-9]+$`)
+	octalPattern = lazily(`^0o[0-7]+$`)
+	hexPattern   = lazily(`^0x[0-9a-fA-F]+$`)
+	floatPattern = lazily(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 )
 
 // plainScalar is an unquoted scalar by the core schema.
@@ -257,7 +263,7 @@ func plainScalar(text string, line int) Node {
 		n.Kind, n.Int, n.Float = Int, i, float64(i)
 		return n
 	}
-	if floatPattern.MatchString(text) {
+	if floatPattern().MatchString(text) {
 		if f, err := strconv.ParseFloat(text, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 			n.Kind, n.Float = Float, f
 		}
@@ -269,10 +275,10 @@ func plainScalar(text string, line int) Node {
 func parseInt(text string) (int64, bool) {
 	base, digits := 10, text
 	switch {
-	case intPattern.MatchString(text):
-	case octalPattern.MatchString(text):
+	case intPattern().MatchString(text):
+	case octalPattern().MatchString(text):
 		base, digits = 8, text[2:]
-	case hexPattern.MatchString(text):
+	case hexPattern().MatchString(text):
 		base, digits = 16, text[2:]
 	default:
 		return 0, false

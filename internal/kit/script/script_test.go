@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -221,6 +223,8 @@ var bombs = map[string]string{
 	"big integer":       `let n = 3n; for (;;) n = n * n`,
 	"regex source":      `new RegExp('(?:'.repeat(1e5) + ')'.repeat(1e5))`,
 	"getter in a throw": `throw { get message() { for (;;) ; } }`,
+	"huge result":       `return Array(1e5).fill('x'.repeat(1e4))`,
+	"endless result":    `const o = {}; o.toJSON = () => { for (;;) ; }; return o`,
 }
 
 func TestBombsEndWithinTheirLimits(t *testing.T) {
@@ -287,6 +291,44 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	if n := runtime.NumGoroutine(); n > goroutines {
 		t.Errorf("goroutines grew from %d to %d", goroutines, n)
 	}
+}
+
+// The engine's memory lies outside the Go heap, so only the process as a whole can tell whether bombs give theirs back: two
+// dozen, each with its limit's worth, would leave most of a gigabyte.
+func TestBombsGiveTheirMemoryBack(t *testing.T) {
+	if resident(t) == 0 {
+		t.Skip("this system does not tell the size of a process")
+	}
+	hungry := []string{"repeat", "growing array", "caught growth", "filled array", "doubling string", "joined string", "big integer", "huge result"}
+	round := func() {
+		for _, name := range hungry {
+			if _, err := InlineString(t.Context(), "() => { "+bombs[name]+" }", nil); err == nil {
+				t.Errorf("%s ended well", name)
+			}
+		}
+	}
+	round()
+	before := resident(t)
+	for range 3 {
+		round()
+	}
+	if after := resident(t); after > before+64<<20 {
+		t.Errorf("the process grew from %d to %d MiB", before>>20, after>>20)
+	}
+}
+
+// resident is the memory that the process holds, in bytes; 0 where the system does not tell.
+func resident(t *testing.T) uint64 {
+	debug.FreeOSMemory()
+	raw, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var total, pages uint64
+	if _, err := fmt.Sscan(string(raw), &total, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * uint64(os.Getpagesize())
 }
 
 func heap() uint64 {
