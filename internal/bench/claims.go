@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kici/internal/core/label"
+	"kici/internal/proc"
 	"kici/internal/server/queue"
 	"kici/internal/server/store"
 )
@@ -34,7 +35,7 @@ func Claims(ctx context.Context, o Options) (Result, error) {
 		return result, err
 	}
 	defer db.Close()
-	first, err := claimsOf(ctx, o, db, "first")
+	first, cpu, err := claimsOf(ctx, o, db, "first")
 	if err != nil {
 		return result, err
 	}
@@ -42,27 +43,34 @@ func Claims(ctx context.Context, o Options) (Result, error) {
 	if _, err := fill(ctx, db, "nobody", ahead); err != nil {
 		return result, err
 	}
-	behind, err := claimsOf(ctx, o, db, "second")
-	result.Claims, result.ClaimsBehind = &first, &behind
+	behind, _, err := claimsOf(ctx, o, db, "second")
+	result.Claims, result.ClaimCPU, result.ClaimsBehind = &first, &cpu, &behind
 	return result, err
 }
 
-// claimsOf puts rows into the queue and claims them all.
-func claimsOf(ctx context.Context, o Options, db *store.DB, name string) (perSecond float64, err error) {
+// claimsOf puts rows into the queue and claims them all. It tells how many in a second, and the milliseconds of this
+// process' time that each has cost; a PostgreSQL server's are not in it.
+func claimsOf(ctx context.Context, o Options, db *store.DB, name string) (perSecond, each float64, err error) {
 	selector, err := fill(ctx, db, name, o.N)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
+	}
+	before, err := proc.CPU(os.Getpid())
+	if err != nil {
+		return 0, 0, err
 	}
 	o.say("claiming %d jobs", o.N)
 	started := time.Now()
 	for left := o.N; left > 0; {
 		n, err := claimHeads(ctx, db, selector)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		left -= n
 	}
-	return float64(o.N) / time.Since(started).Seconds(), nil
+	took := time.Since(started)
+	after, err := proc.CPU(os.Getpid())
+	return float64(o.N) / took.Seconds(), millis(after-before) / float64(o.N), err
 }
 
 // claimHeads does what a dispatcher does for the jobs in front, and tells how many those are.

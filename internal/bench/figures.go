@@ -56,6 +56,7 @@ type Result struct {
 	Repeated   *int     `json:"repeated,omitempty"` // jobs that were given out more than once
 
 	Claims       *float64 `json:"claimsPerSec,omitempty"`
+	ClaimCPU     *float64 `json:"cpuMsPerClaim,omitempty"`
 	ClaimsBehind *float64 `json:"claimsPerSecBehindOthers,omitempty"` // with rows ahead that fit nobody
 	Registration *Figure  `json:"registrationMs,omitempty"`           // from the webhook to the run in the API
 	Updates      *float64 `json:"statusUpdatesPerSec,omitempty"`

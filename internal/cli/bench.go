@@ -124,11 +124,11 @@ func (p Process) printResult(r bench.Result, asJSON bool) error {
 		number *float64
 		unit   string
 	}{{"rate", r.RunsPerSec, "runs/s"}, {"server CPU", r.ServerCPU, "ms/run"}, {"claims", r.Claims, "/s"},
-		{"claims behind others", r.ClaimsBehind, "/s"}, {"status updates", r.Updates, "/s"}, {"server CPU", r.UpdateCPU, "ms/update"},
+		{"processor time", r.ClaimCPU, "ms/claim"}, {"claims behind others", r.ClaimsBehind, "/s"}, {"status updates", r.Updates, "/s"}, {"server CPU", r.UpdateCPU, "ms/update"},
 		{"answers again after", r.Ready, "ms"}, {"all re-owned after", r.Reowned, "ms"}, {"log taken in", r.Ingest, "MiB/s"},
 		{"server CPU", r.LogCPU, "ms/MiB"}, {"server memory", r.ServerRSS, "MiB"}, {"agent memory", r.AgentRSS, "MiB"}} {
 		if n.number != nil {
-			fmt.Fprintf(p.Stdout, "  %-22s %.1f %s\n", n.name, *n.number, n.unit)
+			fmt.Fprintf(p.Stdout, "  %-22s %.4g %s\n", n.name, *n.number, n.unit)
 		}
 	}
 	if r.Runs != nil {
