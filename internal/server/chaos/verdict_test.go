@@ -22,7 +22,7 @@ func kept() facts {
 		{name: "tell", needs: []string{"pack"}, steps: []string{"say"}},
 	})
 	f.addRun("storm", ci.RunFailed, []made{
-		{name: "calm", steps: []string{"rest"}},
+		{name: "calm", steps: []string{"rest", "shout"}},
 		{name: "fragile", steps: []string{"bend", "break"}, status: ci.JobFailed, reason: ci.ReasonStepFailed},
 		{name: "mend", needs: []string{"fragile"}, runOn: ci.JobFailed, steps: []string{"glue"}},
 		{name: "vain", needs: []string{"fragile"}, status: ci.JobSkipped, reason: ci.ReasonUpstreamUnmet},

@@ -24,7 +24,7 @@ const pack = job('pack', { runsOn: 'linux', needs: [test], steps: [work('wrap', 
 const tell = job('tell', { runsOn: 'linux', needs: [{ name: pack, when: 'always' }], steps: [work('say', 1, 0.05)] });
 const ladder = workflow('ladder', { on: push({ branches: 'main' }), jobs: [build, test, pack, tell] });
 
-const calm = job('calm', { runsOn: 'linux', steps: [work('rest', 4, 0.2)] });
+const calm = job('calm', { runsOn: 'linux', steps: [work('rest', 4, 0.2), work('shout', 2500, 0)] });
 const fragile = job('fragile', { runsOn: 'linux', steps: [work('bend', 2, 0.05), work('break', 2, 0.05, 3), work('never', 1, 0.05)] });
 const mend = job('mend', { runsOn: 'linux', needs: [{ name: fragile, when: 'on-failure' }], steps: [work('glue', 3, 0.1)] });
 const vain = job('vain', { runsOn: 'linux', needs: [fragile], steps: [work('hope', 1, 0.05)] });
