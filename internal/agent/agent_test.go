@@ -122,6 +122,22 @@ func TestAJobIsReportedFromAcceptanceToItsEnd(t *testing.T) {
 	}
 }
 
+func TestSecretOutputsWithoutAKeyAreDroppedAndTheAuthorIsTold(t *testing.T) {
+	s := newFakeServer(t)
+	startAgent(t, s.url, "success")
+	p := s.accept()
+	p.register()
+	for i, key := range []string{"", "bm8ga2V5"} {
+		p.send(dispatch(fmt.Sprint("job-", i), nil, func(d *wire.JobDispatch) { d.RunPublicKey = key }))
+		if end, _ := terminal(p); end.State != ci.JobSuccess || len(end.SecretOutputs) > 0 || strings.Contains(p.transcript(), "hunter22") {
+			t.Errorf("end = %+v", end)
+		}
+	}
+	if got := strings.Join(lines(p, wire.JobLevel), "\n"); strings.Count(got, "Warning: secret outputs are dropped") != 2 {
+		t.Error(got)
+	}
+}
+
 func TestNoStepStartsBeforeTheServerHasConfirmedTheAck(t *testing.T) {
 	s := newFakeServer(t)
 	startAgent(t, s.url, "success")

@@ -85,6 +85,7 @@ type outcome struct {
 	err   string
 	// result is what the runner reported; nil when it did not come so far.
 	result *runner.JobComplete
+	sealed map[string]wire.SecretOutput // its secret outputs, encrypted
 }
 
 func newJob(a *Agent, d wire.JobDispatch, fence <-chan struct{}) *job {
@@ -325,7 +326,7 @@ func (j *job) keepBundle(m runner.Message) {
 
 // withResult judges what the runner reported. A cancelled job is cancelled, whatever its last steps made of it.
 func (j *job) withResult(result *runner.JobComplete) outcome {
-	res := outcome{state: ci.JobFailed, err: j.masked(result.Error), result: result}
+	res := outcome{state: ci.JobFailed, err: j.masked(result.Error), result: result, sealed: j.seal(result.SecretOutputs)}
 	if result.Status == "success" {
 		res.state = ci.JobSuccess
 	}

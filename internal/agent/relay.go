@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -184,7 +185,7 @@ func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duratio
 		}
 	case runner.TypeApprovalRequest:
 		m := wire.ApprovalRequest{MessageID: id, RunID: j.ref.run, JobID: j.ref.job, StepName: r.StepName, Reason: r.Reason,
-			TimeoutSeconds: int(r.TimeoutSeconds)}
+			TimeoutSeconds: int(math.Ceil(r.TimeoutSeconds))} // the server counts whole ones
 		if r.StepIndex != nil {
 			m.StepIndex = *r.StepIndex
 		}

@@ -35,7 +35,7 @@ func (j *job) report(res outcome) {
 		if len(r.DroppedJobs) > 0 {
 			data["droppedJobs"] = r.DroppedJobs
 		}
-		m.SecretOutputs = j.seal(r.SecretOutputs)
+		m.SecretOutputs = res.sealed
 	}
 	data["stepResults"] = j.stepResults(res.result)
 	m.Data = object(data)
@@ -239,9 +239,13 @@ func (j *job) mirrorCache(v runner.StepComplete) {
 	if kind == "" {
 		return
 	}
-	var d struct{ CacheOutcome, Key string }
+	var d struct{ CacheOutcome, Key, MatchedKey string }
 	_ = json.Unmarshal(v.Data, &d) // without it the entry says less
-	j.event(kind, 0, map[string]any{"stepIndex": v.StepIndex, "outcome": d.CacheOutcome, "key": d.Key})
+	about := map[string]any{"stepIndex": v.StepIndex, "outcome": d.CacheOutcome, "key": d.Key}
+	if d.MatchedKey != "" {
+		about["matchedKey"] = d.MatchedKey
+	}
+	j.event(kind, 0, about)
 }
 
 // masked prepares an error text for the wire: without secrets and of bounded size.

@@ -15,18 +15,19 @@ import (
 )
 
 // seal encrypts the secret outputs of a job for the run's public key, so that only the server can read them. Without a
-// key they are dropped, which the log of the job tells.
+// key they are dropped, which the log of the job tells its author.
 func (j *job) seal(outputs map[string]string) map[string]wire.SecretOutput {
 	if len(outputs) == 0 {
 		return nil
 	}
 	if j.d.RunPublicKey == "" {
-		j.log.Warn("secret outputs are dropped: the server gave no key for them")
+		j.say("Warning: secret outputs are dropped, since the server gave no key for them")
 		return nil
 	}
 	s, err := newSealer(j.d.RunPublicKey, nil)
 	if err != nil {
 		j.log.Error("secret outputs are dropped", "err", err)
+		j.say("Warning: secret outputs are dropped: %v", err)
 		return nil
 	}
 	sealed := make(map[string]wire.SecretOutput, len(outputs))

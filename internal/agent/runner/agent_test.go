@@ -15,21 +15,31 @@ import (
 
 func TestQuestionsToTheAgent(t *testing.T) {
 	onBothHosts(t, func(t *testing.T, host string) {
-		j := prepare(t, host, workflow(`step('ask', async (ctx) => {
+		j := prepare(t, host, "import { defineEvent, waitForHostAlive, z } from '@kici-dev/sdk'; const shipped = defineEvent('shipped', z.object({ v: z.number() }));"+workflow(`step('ask', async (ctx) => {
   const token = await ctx.kici.oidc.token({ audience: 'a' }); ctx.log.info('token ' + token.token);
   return { list: await ctx.kici.infrastructure.list(), none: await ctx.kici.inventory.get('x'), refused: await ctx.kici.host.requestReboot().catch((e) => e.message),
-    receipt: await ctx.emit('deployed', { v: 1 }, { target: { repos: ['a/b'] } }), bad: await ctx.emit('bad').catch((e) => e.message) } })`))
+    receipt: await ctx.emit('deployed', { v: 1 }, { target: { repos: ['a/b'] } }), bad: await ctx.emit('bad').catch((e) => e.message),
+    defined: await ctx.emit(shipped, { v: 2, more: true }), wrong: await ctx.emit(shipped, { v: 'two' }).catch((e) => e.message), host: (await waitForHostAlive('box', { intervalMs: 1 })).agentId } })`))
+		asked := 0
 		j.answer = func(r Request) any {
 			a := Response{Type: TypeAPIResponse, RequestID: r.RequestID}
 			switch {
 			case r.Type == TypeEventEmit && r.EventName == "deployed" && string(r.Payload) == `{"v":1}` && string(r.Target) == `{"repos":["a/b"]}`:
 				return Response{Type: TypeEventEmitResponse, RequestID: r.RequestID, DeliveryID: "d1"}
+			case r.Type == TypeEventEmit && r.EventName == "shipped" && string(r.Payload) == `{"v":2}`:
+				return Response{Type: TypeEventEmitResponse, RequestID: r.RequestID, DeliveryID: "d2"}
 			case r.Type == TypeEventEmit:
 				return Response{Type: TypeEventEmitResponse, RequestID: r.RequestID, Error: "no such event"}
 			case r.Method == "oidc.token.request" && string(r.Params) == `{"jobId":"j1","audience":"a"}`:
 				a.Result = json.RawMessage(`{"token":"ey-token"}`)
 			case r.Method == "infrastructure.list":
 				a.Result = json.RawMessage(`{"agents":[]}`)
+			case r.Method == "inventory.get" && strings.Contains(string(r.Params), "box"):
+				if asked++; asked < 3 {
+					a.Result = json.RawMessage(`{"agentId":"box","status":"unreachable"}`)
+				} else {
+					a.Result = json.RawMessage(`{"agentId":"box","status":"ready"}`)
+				}
 			case r.Method == "inventory.get":
 				a.Result = json.RawMessage(`null`)
 			default:
@@ -39,7 +49,8 @@ func TestQuestionsToTheAgent(t *testing.T) {
 		}
 		j.execute(nil)
 		j.wait().succeeded()
-		equalJSON(t, j.Complete.Outputs["ask"], `{"list":{"agents":[]},"none":null,"refused":"host.requestReboot: refusing to reboot the orchestrator host","receipt":{"deliveryId":"d1"},"bad":"emit bad: no such event"}`)
+		equalJSON(t, j.Complete.Outputs["ask"], `{"list":{"agents":[]},"none":null,"refused":"host.requestReboot: refusing to reboot the orchestrator host","receipt":{"deliveryId":"d1"},"bad":"emit bad: no such event",
+			"defined":{"deliveryId":"d2"},"wrong":"v: expected number, received string","host":"box"}`)
 		if got := j.log(0); got != "[ask] token ***" {
 			t.Error(got)
 		}
@@ -51,9 +62,9 @@ func TestApprovals(t *testing.T) {
 		for outcome, want := range map[string]string{
 			"approved": "success", "expired": "Step 'gate' approval expired", "rejected": "Step 'gate' approval rejected: not today",
 		} {
-			j := prepare(t, host, workflow(`step('gate', { approval: { approvers: [{ team: 'ops' }], reason: 'ship it', timeout: 60 }, timeout: 5000, run: async () => {} })`))
+			j := prepare(t, host, workflow(`step('gate', { approval: { approvers: [{ team: 'ops' }], reason: 'ship it', timeout: 60.5 }, timeout: 5000, run: async () => {} })`))
 			j.answer = func(r Request) any {
-				if r.Type != TypeApprovalRequest || string(r.Clauses) != `[{"team":"ops"}]` || r.Reason != "ship it" || r.TimeoutSeconds != 60 || r.StepName != "gate" {
+				if r.Type != TypeApprovalRequest || string(r.Clauses) != `[{"team":"ops"}]` || r.Reason != "ship it" || r.TimeoutSeconds != 60.5 || r.StepName != "gate" {
 					t.Errorf("%+v", r)
 				}
 				return Response{Type: TypeApprovalResolved, RequestID: r.RequestID, Outcome: outcome, Reason: "not today"}

@@ -145,7 +145,7 @@ type Request struct {
 	StepName       string          `json:"stepName,omitempty"`
 	Clauses        json.RawMessage `json:"clauses,omitempty"`
 	Reason         string          `json:"reason,omitempty"`
-	TimeoutSeconds int64           `json:"timeoutSeconds,omitempty"`
+	TimeoutSeconds float64         `json:"timeoutSeconds,omitempty"`
 }
 
 // Response answers a Request of the same id. Error is set on failure; for an approval it means a rejection.

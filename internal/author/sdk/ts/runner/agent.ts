@@ -83,10 +83,13 @@ export class Agent {
     return (await this.ask('agent.api.request', { method, params }, method)).result;
   }
 
-  /** `ctx.emit`: the receipt says under which id the event was stored, or which request got no answer. */
-  async emitEvent(name: string, payload: unknown = {}, options?: { target?: { repos?: string[] } }): Promise<{ deliveryId: string }> {
+  /** `ctx.emit`: the receipt says under which id the event was stored, or which request got no answer. An event made with
+   * defineEvent has its payload checked. */
+  async emitEvent(event: string | { name: string; schema?: any }, payload: unknown = {}, options?: { target?: { repos?: string[] } }): Promise<{ deliveryId: string }> {
+    const { name, schema } = typeof event === 'string' ? { name: event, schema: undefined } : event;
     try {
-      const { deliveryId } = await this.ask('event.emit', { eventName: name, payload, ...(options?.target && { target: options.target }) }, `emit ${name}`);
+      const checked = schema ? schema.parse(payload) : payload;
+      const { deliveryId } = await this.ask('event.emit', { eventName: name, payload: checked, ...(options?.target && { target: options.target }) }, `emit ${name}`);
       return { deliveryId };
     } catch (e) {
       if (e instanceof AgentTimeoutError) return { deliveryId: `timeout-${e.requestId}` };

@@ -50,7 +50,7 @@ export function makeContext(job: Job, index: number, logName: string, signal: Si
     workflow: { name: request.workflowName },
     job: { name: request.jobName, runsOn: request.runsOn ?? job.job?.runsOn },
     isTestRun: request.isTestRun ?? false,
-    emit: (name: string, payload?: unknown, options?: any) => job.agent.emitEvent(name, payload, options),
+    emit: (event: any, payload?: unknown, options?: any) => job.agent.emitEvent(event, payload, options),
     outputsOf,
     jobOutputs,
     setSecretOutput: (key: string, value: string) => job.setSecretOutput(key, value),

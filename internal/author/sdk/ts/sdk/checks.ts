@@ -64,7 +64,7 @@ export function waitForHostAlive(agentId: string, options: any = {}): Promise<an
     name: `waitForHostAlive(${agentId})`, intervalMs: 3000, timeoutMs: 300000, ...options,
     check: async () => {
       const host = await api.inventory.get(agentId);
-      return host && (host.live === true || host.status === 'live' || host.status === 'online') ? host : null;
+      return host?.status === 'ready' ? host : null;
     },
   });
 }
