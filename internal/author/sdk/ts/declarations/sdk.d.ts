@@ -125,13 +125,15 @@ declare module '@kici-dev/sdk' {
     run?: StepFunction<any>;
     /** Jobs and groups that must end first. Without `when` they must succeed. */
     needs?: OneOrMany<Need>;
-    /** One child job for each value, or for each combination of the values of several dimensions. */
+    /** One child job for each value, or for each combination of the values of several dimensions: at most 256. A function
+     * is called once by an agent, within a minute, in a checkout of the repository. */
     matrix?: Matrix | ((o: GeneratorInput) => Awaitable<Matrix>);
     /** Combinations to add to the matrix. */
     include?: Record<string, string | number | boolean>[];
     /** Combinations to leave out; an entry with some of the dimensions leaves out all that it fits. */
     exclude?: Record<string, string | number | boolean>[];
-    /** The context whose variables and secrets the job gets. A pure function is evaluated by the server. */
+    /** The context whose variables and secrets the job gets. A pure arrow function of the event is evaluated by the
+     * server, any other by an agent before the job, within a minute. The same holds of `env` and `concurrencyGroup`. */
     environment?: string | ((event: EventEnvelope) => Awaitable<string>);
     /** Several contexts; of one name in several the last wins. */
     environments?: (string | ((event: EventEnvelope) => Awaitable<string>))[];
@@ -214,18 +216,44 @@ declare module '@kici-dev/sdk' {
 
   /** What a generator or a function for a matrix gets. */
   export interface GeneratorInput {
+    /** Runs commands in a checkout of the repository. */
     $: Shell;
-    ctx: { workflow: { name: string }; event: EventEnvelope; needs?: Record<string, any> };
+    ctx: {
+      workflow: { name: string };
+      event: EventEnvelope;
+      /** Of a generator with `needs`: `{result, status}` of each job, and for a matrix or group a list of those with
+       * names. They are as they were when the generator ran first. */
+      needs?: Record<string, any>;
+    };
+    /** Writes to the log of the evaluation. */
     log: Log;
+    /** The agent's variables without those of any job; contexts are not bound yet. */
     env: Record<string, string | undefined>;
     kici: KiciApi;
   }
 
-  /** Makes jobs while the run goes on, at most 100. The same event must always give the same jobs. */
+  /**
+   * Makes jobs while the run goes on, at most 100, with names that no other job of the run has. Their fields may be
+   * functions; a generator itself may take two minutes.
+   *
+   * It is called more than once: to know the jobs, and again by each job for the functions of its steps. So it must give
+   * the same jobs for the same event: no clock, no chance, nothing that changes from machine to machine. A job that it no
+   * longer gives fails; others that it no longer gives are dropped, and the run fails.
+   */
   export type GenerateJobs = (o: GeneratorInput) => Awaitable<Job[]>;
   export type Generator = GenerateJobs;
 
-  /** A generator whose jobs form a group that others may need, and which may itself wait for jobs. */
+  /**
+   * A generator whose jobs form a group. Others need the group with `dynamicGroup`, and find in `ctx.needs.<group>` a list
+   * of `{name, result, status}`. A group without jobs holds up nobody; one whose generator failed counts as failed.
+   *
+   * With `needs` the generator waits for jobs or groups and reads their results:
+   *
+   *     dynamicJob('deploys', {
+   *       needs: ['plan'],
+   *       generate: ({ ctx }) => ctx.needs!.plan.result.list.targets.map((name: string) => job(`deploy-${name}`, { … })),
+   *     })
+   */
   export function dynamicJob(group: string, generate: GenerateJobs): Generator;
   export function dynamicJob(group: string, options: { needs?: OneOrMany<Need>; generate: GenerateJobs }): Generator;
 
