@@ -57,6 +57,7 @@ func TestJobsThatAgentsCompute(t *testing.T) {
 		".kici/workflows/init-runner.ts":     sample(t, "init-runner.ts", marks),
 		".kici/workflows/generator.ts":       sample(t, "generator.ts", marks),
 		".kici/workflows/generator-drift.ts": sample(t, "generator-drift.ts", marks),
+		".kici/workflows/user-cache.ts":      sample(t, "user-cache.ts", marks),
 	}})
 	w.must(err)
 	t.Cleanup(w.Close)
@@ -101,6 +102,10 @@ func TestJobsThatAgentsCompute(t *testing.T) {
 		{"rec-drift-target", "failed", map[string]ci.JobStatus{
 			"__dynamic__rec-drift-target__0": "success", "gone": "failed", "after": "skipped",
 		}, map[string]string{"gone": "non-deterministic re-evaluation: the generator no longer gives job 'gone'"}, nil},
+		{"rec-user-cache", "success", map[string]ci.JobStatus{"fill": "success", "use": "success"}, nil, map[string]string{
+			"fill": "[imperative] first {\"hit\":false}\n[kici] cache save: tool-v1 saved\n[imperative] second {\"hit\":true,\"matchedKey\":\"tool-v1\"}\n[kici] cache save: tool-v1 skipped",
+			"use":  "[prefix] prefix {\"hit\":true,\"matchedKey\":\"tool-v1\"}\npayload",
+		}},
 		{"bad-fields", "failed", map[string]ci.JobStatus{
 			"__init__bad-fields__none": "failed", "__init__bad-fields__number": "failed", "none": "failed", "number": "failed",
 			"behind": "skipped", "whatever": "success", "alone": "success",
@@ -152,7 +157,7 @@ func (w *world) runsOf(d rig.Delivery) map[string]adminwire.Run {
 }
 
 // workflowsOfKinds is how many workflows the repository of the test has.
-const workflowsOfKinds = 7
+const workflowsOfKinds = 8
 
 // why is what a job says of its end.
 func why(j adminwire.Job) string {
