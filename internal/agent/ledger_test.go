@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/ecdh"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"kici/internal/kit/seal"
 )
 
 // sent takes everything that waits, as a connection would.
@@ -274,22 +275,31 @@ func TestReconnectPauseGrowsToAMinute(t *testing.T) {
 }
 
 func TestSecretOutputsAreSealedAsTheServerOpensThem(t *testing.T) {
-	own, err := ecdh.X25519().NewPrivateKey([]byte(strings.Repeat("\x22", 32)))
+	run, err := seal.NewKeyPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newSealer("MCowBQYDK2VuAyEAe06Qm75//kTEZaIgA31gjuNYl9Me+XLwf3SJLLD3PxM=", own)
+	outputs := map[string]string{"PASSWORD": "s3cr3t-output", "EMPTY": ""}
+	sealed, err := sealOutputs(run.Public, outputs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "MCowBQYDK2VuAyEAD6poTtKIZ7l/Smot7l34zpdOdrcBjj8iocTPJnhXDyA="; s.public != want {
-		t.Errorf("public key = %s, want %s", s.public, want)
+	opened := map[string]string{}
+	for name, output := range sealed {
+		agreed, err := seal.Agree(run.Private, output.AgentPublicKey, seal.RunOutputs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := agreed.Open(output.Encrypted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened[name] = string(value)
 	}
-	got := s.seal([12]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, "s3cr3t-output")
-	if want := "AAECAwQFBgcICQoLYAbKnUVmpS1zsZ2X48WHjP6jfa585cBHyDoyqWc="; got != want {
-		t.Errorf("sealed = %s, want %s", got, want)
+	if diff := cmp.Diff(outputs, opened); diff != "" {
+		t.Errorf("outputs (- given, + opened):\n%s", diff)
 	}
-	if _, err := newSealer("AAAA", nil); err == nil {
+	if _, err := sealOutputs("AAAA", outputs); err == nil {
 		t.Error("a malformed key was accepted")
 	}
 }

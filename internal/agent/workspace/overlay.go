@@ -3,22 +3,17 @@ package workspace
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/ecdh"
-	"crypto/hkdf"
 	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"kici/internal/kit/seal"
 )
 
 // maxOverlay bounds the working tree of a test run; it is decrypted in memory.
@@ -63,57 +58,11 @@ func (w *Workspace) ApplyOverlay(ctx context.Context, client *http.Client, dir s
 
 // open decrypts nonce, tag and ciphertext, in this order.
 func (o Overlay) open(sealed []byte) ([]byte, error) {
-	public, err := decodeKey(o.PublicKey, x509.ParsePKIXPublicKey)
+	agreed, err := seal.Agree(o.PrivateKey, o.PublicKey, seal.Uploads)
 	if err != nil {
 		return nil, err
 	}
-	private, err := decodeKey(o.PrivateKey, x509.ParsePKCS8PrivateKey)
-	if err != nil {
-		return nil, err
-	}
-	pub, okPub := public.(*ecdh.PublicKey)
-	priv, okPriv := private.(*ecdh.PrivateKey)
-	if !okPub || !okPriv {
-		return nil, errors.New("the keys of the upload are not X25519")
-	}
-	shared, err := priv.ECDH(pub)
-	if err != nil {
-		return nil, err
-	}
-	key, err := hkdf.Key(sha256.New, shared, nil, "kici-upload-encryption", 32)
-	if err != nil {
-		return nil, err
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, err
-	}
-	const nonce, tag = 12, 16
-	if len(sealed) < nonce+tag {
-		return nil, errors.New("the upload is cut short")
-	}
-	text := append(append([]byte{}, sealed[nonce+tag:]...), sealed[nonce:nonce+tag]...)
-	plain, err := gcm.Open(nil, sealed[:nonce], text, nil)
-	if err != nil {
-		return nil, errors.New("the upload cannot be decrypted")
-	}
-	return plain, nil
-}
-
-func decodeKey(text string, parse func([]byte) (any, error)) (any, error) {
-	der, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return nil, errors.New("a key of the upload is malformed")
-	}
-	key, err := parse(der)
-	if err != nil {
-		return nil, errors.New("a key of the upload is malformed")
-	}
-	return key, nil
+	return agreed.OpenBytes(sealed)
 }
 
 // layOver unpacks beside the tree first, so that nothing of an upload that fails its check reaches it.

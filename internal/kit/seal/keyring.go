@@ -108,6 +108,10 @@ func openWith(c cipher.AEAD, envelope, aad string) ([]byte, error) {
 	if err != nil || strings.ContainsAny(envelope, "\r\n") { // the decoder skips line breaks; one text, one envelope
 		return nil, errors.New("envelope is not base64")
 	}
+	return openBytes(c, raw, aad)
+}
+
+func openBytes(c cipher.AEAD, raw []byte, aad string) ([]byte, error) {
 	if len(raw) < nonceSize+tagSize {
 		return nil, ErrTooShort
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/ecdh"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -190,74 +189,136 @@ func TestKeyFileIsMadeOncePrivateAndWarnsWhenLoose(t *testing.T) {
 	}
 }
 
-func TestKnownRunKeyExchange(t *testing.T) {
-	scalar, _ := hex.DecodeString("77076d0a7318a57d3c16c17251b26645c6df1c7c9f8f3d4f9d9b8f0f1f2f3f40")
-	private, err := ecdh.X25519().NewPrivateKey(scalar)
+func pairOf(t *testing.T, scalar string) KeyPair {
+	t.Helper()
+	raw, _ := hex.DecodeString(scalar)
+	private, err := ecdh.X25519().NewPrivateKey(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	spki, _ := encodePublic(private.PublicKey())
-	if spki != "MCowBQYDK2VuAyEA6PGdugw1pVlJocSGMUM0feyTEn2oAOreDrYjHdr34FY=" {
-		t.Errorf("server key %s", spki)
-	}
-	const agent = "MCowBQYDK2VuAyEA3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="
-	public, err := decodePublic(agent)
+	pair, err := encodePair(private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := deriveRunKey(private, public)
-	if err != nil || hex.EncodeToString(key) != "a839fcf3b896fe7d8e6427562cdb4c5a74534841b514e59a5b7aa8f3f99569b0" {
-		t.Errorf("derived key %x, %v", key, err)
+	return pair
+}
+
+// TestKnownAgreements holds the worked examples of the agent protocol and of the page about secrets.
+func TestKnownAgreements(t *testing.T) {
+	tests := []struct {
+		name, server, serverPublic, agent, agentPublic, nonce, envelope, plaintext string
+	}{
+		{
+			name:         "of the protocol",
+			server:       strings.Repeat("11", 32),
+			serverPublic: "MCowBQYDK2VuAyEAe06Qm75//kTEZaIgA31gjuNYl9Me+XLwf3SJLLD3PxM=",
+			agent:        strings.Repeat("22", 32),
+			agentPublic:  "MCowBQYDK2VuAyEAD6poTtKIZ7l/Smot7l34zpdOdrcBjj8iocTPJnhXDyA=",
+			nonce:        "000102030405060708090a0b",
+			envelope:     "AAECAwQFBgcICQoLYAbKnUVmpS1zsZ2X48WHjP6jfa585cBHyDoyqWc=",
+			plaintext:    "s3cr3t-output",
+		},
+		{
+			name:         "of the page about secrets",
+			server:       "77076d0a7318a57d3c16c17251b26645c6df1c7c9f8f3d4f9d9b8f0f1f2f3f40",
+			serverPublic: "MCowBQYDK2VuAyEA6PGdugw1pVlJocSGMUM0feyTEn2oAOreDrYjHdr34FY=",
+			agentPublic:  "MCowBQYDK2VuAyEA3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=",
+			nonce:        "a0a1a2a3a4a5a6a7a8a9aaab",
+			envelope:     "oKGio6SlpqeoqaqreL9689/cEIh1ZiqP4Psvqrni/PFERQ==",
+			plaintext:    "s3cret",
+		},
 	}
-	c, _ := newAEAD(key)
-	got, err := openWith(c, "oKGio6SlpqeoqaqreL9689/cEIh1ZiqP4Psvqrni/PFERQ==", "")
-	if err != nil || string(got) != "s3cret" {
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			server := pairOf(t, tt.server)
+			if server.Public != tt.serverPublic {
+				t.Errorf("public key %s, want %s", server.Public, tt.serverPublic)
+			}
+			a, err := Agree(server.Private, tt.agentPublic, RunOutputs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := a.Open(tt.envelope); err != nil || string(got) != tt.plaintext {
+				t.Errorf("opened %q, %v", got, err)
+			}
+			if tt.agent == "" {
+				return
+			}
+			agent := pairOf(t, tt.agent)
+			b, err := Agree(agent.Private, server.Public, RunOutputs)
+			if err != nil || agent.Public != tt.agentPublic {
+				t.Fatalf("agent's public key %s, want %s, %v", agent.Public, tt.agentPublic, err)
+			}
+			nonce, _ := hex.DecodeString(tt.nonce)
+			if got := envelopeWith(b.cipher, nonce, []byte(tt.plaintext), ""); got != tt.envelope {
+				t.Errorf("sealed %s, want %s", got, tt.envelope)
+			}
+		})
+	}
+}
+
+func agree(t *testing.T, private, public, purpose string) Agreement {
+	t.Helper()
+	a, err := Agree(private, public, purpose)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func newPair(t *testing.T) KeyPair {
+	t.Helper()
+	pair, err := NewKeyPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+func TestOnlyTheOtherSideOpensWhatOneSealed(t *testing.T) {
+	server, agent, stranger := newPair(t), newPair(t), newPair(t)
+	sealed := agree(t, agent.Private, server.Public, RunOutputs).Seal([]byte("é\n"))
+	if got, err := agree(t, server.Private, agent.Public, RunOutputs).Open(sealed); err != nil || string(got) != "é\n" {
 		t.Errorf("opened %q, %v", got, err)
 	}
-}
-
-func TestSecretOutputRoundTrip(t *testing.T) {
-	k, err := NewRunKey()
-	if err != nil {
-		t.Fatal(err)
+	raw, _ := base64.StdEncoding.DecodeString(sealed)
+	if got, err := agree(t, server.Private, agent.Public, RunOutputs).OpenBytes(raw); err != nil || string(got) != "é\n" {
+		t.Errorf("opened bytes %q, %v", got, err)
 	}
-	envelope, err := SealOutput(k.Public, []byte("é\n"))
-	if err != nil {
-		t.Fatal(err)
+	if _, err := agree(t, server.Private, agent.Public, Uploads).Open(sealed); err == nil {
+		t.Error("opened for another purpose")
 	}
-	got, err := k.OpenOutput(envelope)
-	if err != nil || string(got) != "é\n" {
-		t.Errorf("OpenOutput = %q, %v", got, err)
+	if _, err := agree(t, stranger.Private, agent.Public, RunOutputs).Open(sealed); err == nil {
+		t.Error("opened by another pair")
 	}
-	other, _ := NewRunKey()
-	if _, err := other.OpenOutput(envelope); err == nil {
-		t.Error("another run's key opened it")
-	}
-	if other.Public == k.Public {
-		t.Error("two runs share a key")
+	if server.Public == agent.Public {
+		t.Error("two pairs are the same")
 	}
 }
 
-func TestBadOutputEnvelopesAreRefused(t *testing.T) {
-	k, _ := NewRunKey()
-	envelope := func(public, encrypted string) string {
-		raw, _ := json.Marshal(runEnvelope{AgentPublicKey: public, Encrypted: encrypted})
-		return string(raw)
-	}
+func TestBadKeysAndEnvelopesAreRefused(t *testing.T) {
+	pair := newPair(t)
+	raw, _ := base64.StdEncoding.DecodeString(pair.Private)
 	zero := base64.StdEncoding.EncodeToString(append([]byte("\x30\x2a\x30\x05\x06\x03\x2b\x65\x6e\x03\x21\x00"), make([]byte, 32)...))
-	for name, text := range map[string]string{
-		"no json":     "x",
-		"no key":      envelope("", "AAAA"),
-		"no base64":   envelope("!", "AAAA"),
-		"zero secret": envelope(zero, "oKGio6SlpqeoqaqreL9689/cEIh1ZiqP4Psvqrni/PFERQ=="),
-		"short":       envelope(k.Public, "AAAA"),
+	for name, keys := range map[string][2]string{
+		"no private key":             {"", pair.Public},
+		"private key without base64": {"!", pair.Public},
+		"public as private key":      {pair.Public, pair.Public},
+		"no public key":              {pair.Private, ""},
+		"public key without base64":  {pair.Private, "!"},
+		"private as public key":      {pair.Private, pair.Private},
+		"public key of small order":  {pair.Private, zero},
 	} {
-		if got, err := k.OpenOutput([]byte(text)); err == nil {
-			t.Errorf("%s: opened %q", name, got)
+		_, err := Agree(keys[0], keys[1], RunOutputs)
+		if err == nil || strings.Contains(err.Error(), pair.Private) || strings.Contains(err.Error(), string(raw)) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := SealOutput(zero, nil); err == nil {
-		t.Error("sealed for an unusable key")
+	a := agree(t, pair.Private, pair.Public, RunOutputs)
+	for _, envelope := range []string{"", "!", "AAAA", "oKGio6SlpqeoqaqreL9689/cEIh1ZiqP4Psvqrni/PFERQ=="} {
+		if got, err := a.Open(envelope); err == nil {
+			t.Errorf("%q: opened %q", envelope, got)
+		}
 	}
 }
 

@@ -1,0 +1,119 @@
+package seal
+
+import (
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+)
+
+// Purposes separate the keys that two pairs agree on. Their texts are part of the agent protocol.
+const (
+	RunOutputs = "kici-run-secret-outputs" // secret outputs, from an agent to the server of its run
+	Uploads    = "kici-upload-encryption"  // the working tree of a test run, from a person to the agent that runs it
+)
+
+// KeyPair is an X25519 pair in the texts in which it is sent and stored.
+type KeyPair struct {
+	Public  string // base64 DER SubjectPublicKeyInfo
+	Private string // base64 DER PKCS#8; only ever stored sealed
+}
+
+// NewKeyPair makes a pair.
+func NewKeyPair() (KeyPair, error) {
+	private, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return KeyPair{}, fmt.Errorf("make key pair: %w", err)
+	}
+	return encodePair(private)
+}
+
+func encodePair(private *ecdh.PrivateKey) (KeyPair, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return KeyPair{}, fmt.Errorf("make key pair: %w", err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(private.PublicKey())
+	if err != nil {
+		return KeyPair{}, fmt.Errorf("make key pair: %w", err)
+	}
+	return KeyPair{Public: base64.StdEncoding.EncodeToString(public), Private: base64.StdEncoding.EncodeToString(der)}, nil
+}
+
+// Agreement is the cipher that two pairs have in common: each side makes it of its own private key and the public key of
+// the other.
+type Agreement struct{ cipher cipher.AEAD }
+
+// Agree makes the cipher for a purpose. The key is HKDF-SHA256 of the shared secret with an empty salt. A public key of
+// small order, which would make the shared secret all zero, is refused. Errors hold nothing of a private key.
+func Agree(private, public, purpose string) (Agreement, error) {
+	own, err := decodePrivate(private)
+	if err != nil {
+		return Agreement{}, fmt.Errorf("agree on a key: private key: %w", err)
+	}
+	other, err := decodePublic(public)
+	if err != nil {
+		return Agreement{}, fmt.Errorf("agree on a key: public key: %w", err)
+	}
+	shared, err := own.ECDH(other)
+	if err != nil {
+		return Agreement{}, errors.New("agree on a key: public key: not usable")
+	}
+	key, err := hkdf.Key(sha256.New, shared, nil, purpose, keySize)
+	if err != nil {
+		return Agreement{}, fmt.Errorf("agree on a key: %w", err)
+	}
+	c, err := newAEAD(key)
+	if err != nil {
+		return Agreement{}, fmt.Errorf("agree on a key: %w", err)
+	}
+	return Agreement{cipher: c}, nil
+}
+
+// Seal encrypts for the other side: base64 of nonce, tag, ciphertext.
+func (a Agreement) Seal(plaintext []byte) string { return sealWith(a.cipher, plaintext, "") }
+
+// Open decrypts what the other side sealed.
+func (a Agreement) Open(envelope string) ([]byte, error) { return openWith(a.cipher, envelope, "") }
+
+// OpenBytes is Open for an envelope that is not written as base64.
+func (a Agreement) OpenBytes(envelope []byte) ([]byte, error) {
+	return openBytes(a.cipher, envelope, "")
+}
+
+func decodePublic(text string) (*ecdh.PublicKey, error) {
+	der, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("not base64")
+	}
+	parsed, err := x509.ParsePKIXPublicKey(der)
+	if err != nil {
+		return nil, errors.New("not a public key")
+	}
+	key, ok := parsed.(*ecdh.PublicKey)
+	if !ok || key.Curve() != ecdh.X25519() {
+		return nil, errors.New("not an X25519 key")
+	}
+	return key, nil
+}
+
+func decodePrivate(text string) (*ecdh.PrivateKey, error) {
+	der, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("not base64")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, errors.New("not a private key") // the parser's error could show bytes of it
+	}
+	key, ok := parsed.(*ecdh.PrivateKey)
+	if !ok || key.Curve() != ecdh.X25519() {
+		return nil, errors.New("not an X25519 key")
+	}
+	return key, nil
+}
