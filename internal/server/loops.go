@@ -2,17 +2,13 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"time"
 
-	"kici/internal/kit/seal"
 	"kici/internal/kit/service"
 	"kici/internal/server/cluster"
-	"kici/internal/server/dispatch"
 	"kici/internal/server/fleet"
-	"kici/internal/server/secrets"
 	"kici/internal/server/store"
 )
 
@@ -155,27 +151,17 @@ func (s *Server) beatOnce(ctx context.Context) (forgotten bool, err error) {
 	return forgotten, err
 }
 
-// purge forgets deliveries whose claim has run out.
+// purge forgets deliveries whose claim has run out, and keys of runs that are over.
 func (s *Server) purge(ctx context.Context) error {
 	return service.Every(ctx, s.log, "purge", purgePeriod, nil, func(ctx context.Context) error {
 		for {
 			n, err := s.inbox.Purge(ctx, purgeBatch)
-			if err != nil || n < purgeBatch {
+			if err != nil {
 				return err
+			}
+			if n < purgeBatch {
+				return s.secrets.ForgetOrphans(ctx, purgeBatch, s.engine.Over)
 			}
 		}
 	})
-}
-
-// jobSecrets gives a job the secrets of its organisation's flat scope. What would fail again at the next try ends the
-// job; a store that does not answer does not.
-type jobSecrets struct{ store *secrets.Store }
-
-// ForJob resolves at the moment of dispatch.
-func (s jobSecrets) ForJob(ctx context.Context, orgID string, _ []string, runID, jobID string) (map[string]string, error) {
-	values, err := s.store.ResolveFor(ctx, secrets.Job{RunID: runID, JobID: jobID}, orgID, []string{secrets.DefaultScope})
-	if errors.Is(err, seal.ErrUnreadable) || errors.Is(err, secrets.ErrReserved) {
-		return nil, dispatch.Permanent(err)
-	}
-	return values, err
 }

@@ -151,7 +151,7 @@ func (s *Server) openExecution() {
 	settings.NodeID = s.node.id
 	s.live = live.New(live.Deps{DB: s.db, Logs: s.logs, Clock: s.clock, Log: s.log})
 	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
-		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.bell.Line("effects", s.effects), Changed: s.runChanged})
+		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.bell.Line("effects", s.effects), Changed: s.runChanged, Outputs: s.secrets})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},

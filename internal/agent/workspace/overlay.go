@@ -62,7 +62,11 @@ func (o Overlay) open(sealed []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agreed.OpenBytes(sealed)
+	plain, err := agreed.OpenBytes(sealed)
+	if err != nil {
+		return nil, fmt.Errorf("the upload cannot be decrypted: %w", err)
+	}
+	return plain, nil
 }
 
 // layOver unpacks beside the tree first, so that nothing of an upload that fails its check reaches it.

@@ -33,8 +33,8 @@ type sink struct{ agents []dispatch.Agent }
 func (s sink) Ready() []dispatch.Agent                                  { return s.agents }
 func (s sink) Active() int                                              { return 0 }
 func (s sink) Dispatch(context.Context, string, wire.JobDispatch) error { return nil }
-func (sink) ForJob(context.Context, string, []string, string, string) (map[string]string, error) {
-	return nil, nil
+func (sink) ForJob(context.Context, engine.Input) (dispatch.Grant, error) {
+	return dispatch.Grant{}, nil
 }
 
 // BenchmarkPass gives a thousand jobs to a hundred agents, past a hundred thousand older ones that fit nobody. One

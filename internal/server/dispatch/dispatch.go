@@ -36,10 +36,16 @@ type Engine interface {
 	Unsent(ctx context.Context, agentID, jobID string) error
 }
 
-// Secrets reads the secrets of a job at the moment it is given out. They are never stored with it. An error made with
-// Permanent ends the job; any other leaves it to the ack deadline, since the next try may go better.
+// Grant is what a job is given that is never stored with it.
+type Grant struct {
+	Secrets      map[string]string
+	RunPublicKey string // for which its agent seals secret outputs: X25519 SPKI DER, base64
+}
+
+// Secrets reads what a job is granted at the moment it is given out. An error made with Permanent ends the job; any other
+// leaves it to the ack deadline, since the next try may go better.
 type Secrets interface {
-	ForJob(ctx context.Context, orgID string, contexts []string, runID, jobID string) (map[string]string, error)
+	ForJob(ctx context.Context, in engine.Input) (Grant, error)
 }
 
 // Dispatcher gives pending jobs to this node's agents.

@@ -55,8 +55,8 @@ func (h *fakeHub) Dispatch(_ context.Context, connection string, frame wire.JobD
 
 type fakeSecrets struct{ err error }
 
-func (s fakeSecrets) ForJob(context.Context, string, []string, string, string) (map[string]string, error) {
-	return map[string]string{"TOKEN": "hunter2"}, s.err
+func (s fakeSecrets) ForJob(context.Context, engine.Input) (dispatch.Grant, error) {
+	return dispatch.Grant{Secrets: map[string]string{"TOKEN": "hunter2"}, RunPublicKey: "key"}, s.err
 }
 
 func agent(id string, slots int, labels ...string) dispatch.Agent {

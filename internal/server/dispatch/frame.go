@@ -34,7 +34,7 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 	if err != nil {
 		return wire.JobDispatch{}, err
 	}
-	secrets, err := d.secrets.ForJob(ctx, in.OrgID, in.Contexts, in.RunID, jobID)
+	grant, err := d.secrets.ForJob(ctx, in)
 	if err != nil {
 		return wire.JobDispatch{}, fmt.Errorf("secrets of job %s: %w", jobID, err)
 	}
@@ -46,7 +46,7 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 		MessageID: uuid.NewString(), RunID: in.RunID, JobID: jobID,
 		RepoURL: in.CloneURL, Ref: in.Ref, SHA: in.SHA,
 		JobConfig: in.Config, Timestamp: d.clock.Millis(), RequestID: in.RequestID,
-		Secrets: secrets, MaxLogSizeBytes: d.settings.MaxLogBytes,
+		Secrets: grant.Secrets, RunPublicKey: grant.RunPublicKey, MaxLogSizeBytes: d.settings.MaxLogBytes,
 		UpstreamJobOutputs:  outputs,
 		UpstreamJobStatuses: lifecycle.UpstreamStatuses(in.Upstreams, a.KnowsUnroutable),
 		OrgID:               in.OrgID, RepoID: in.Repo,

@@ -123,6 +123,9 @@ func (e *Engine) finished(ctx context.Context, agentID string, m wire.JobStatus)
 					return err
 				}
 			}
+			if err := e.keepSecretOutputs(ctx, tx, run.ID, m); err != nil {
+				return err
+			}
 			if names := append(data.DroppedJobs, m.DroppedJobs...); len(names) > 0 {
 				if r.Dropped, err = dropped(ctx, tx, job.ID, names); err != nil {
 					return err

@@ -96,6 +96,9 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 			if err := closeHolds(ctx, tx, run.ID, "", now); err != nil {
 				return err
 			}
+			if err := e.forgetSecretOutputs(ctx, tx, run.ID); err != nil {
+				return err
+			}
 		}
 	}
 	for _, c := range o.Jobs {

@@ -54,6 +54,7 @@ type Engine struct {
 	changed  func(runID string)
 	contexts Contexts
 	scalable func(label.Selector) bool
+	outputs  SecretOutputs
 }
 
 // Deps are what an engine needs.
@@ -70,6 +71,8 @@ type Deps struct {
 	Scalable func(label.Selector) bool
 	// Contexts finds what guards jobs. Nil: no name means a context that has rules.
 	Contexts Contexts
+	// Outputs keeps secret outputs. Nil drops them.
+	Outputs SecretOutputs
 }
 
 // New makes an engine. It owns no goroutine; Sweep is the loop to run.
@@ -80,7 +83,8 @@ func New(d Deps) *Engine {
 	if d.Scalable == nil {
 		d.Scalable = func(label.Selector) bool { return false }
 	}
-	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(), changed: d.Changed, contexts: d.Contexts, scalable: d.Scalable}
+	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(),
+		changed: d.Changed, contexts: d.Contexts, outputs: d.Outputs, scalable: d.Scalable}
 }
 
 // errRaced says that a row changed between reading and writing. The command is decided again.

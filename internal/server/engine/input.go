@@ -26,6 +26,7 @@ type Input struct {
 	Config       json.RawMessage // with the event
 	Contexts     []string
 	Upstreams    []lifecycle.Upstream
+	UpstreamIDs  []string // of the same jobs, in the same order
 	Bases        []string // base names of the jobs it needs, in order
 }
 
@@ -46,7 +47,7 @@ func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 	if err != nil {
 		return in, err
 	}
-	in.Upstreams, in.Bases = up.jobs, up.bases
+	in.Upstreams, in.UpstreamIDs, in.Bases = up.jobs, up.ids, up.bases
 	in.Config = json.RawMessage(config)
 	if event.Valid {
 		in.Config = with(in.Config, "event", event.String)
@@ -89,6 +90,7 @@ func with(object json.RawMessage, key, value string) json.RawMessage {
 // upstreams are the jobs that a job needs, but for those that only worked for them.
 type upstreams struct {
 	jobs   []lifecycle.Upstream
+	ids    []string
 	bases  []string            // in order
 	groups map[string][]string // group → names of its jobs that the job needs
 }
@@ -102,8 +104,9 @@ func upstreamsOf(ctx context.Context, q store.Querier, jobID string) (up upstrea
 	up.groups = map[string][]string{}
 	for rows.Next() {
 		var u lifecycle.Upstream
+		var id string
 		var outputs, group sql.NullString
-		if err := rows.Scan(&u.Name, &u.Base, &u.Kind, &u.Label, &u.Status, &outputs, &group); err != nil {
+		if err := rows.Scan(&u.Name, &u.Base, &u.Kind, &u.Label, &u.Status, &outputs, &group, &id); err != nil {
 			return up, err
 		}
 		u.Outputs = storedOutputs(outputs.String)
@@ -113,7 +116,7 @@ func upstreamsOf(ctx context.Context, q store.Querier, jobID string) (up upstrea
 		if group.Valid {
 			up.groups[group.String] = append(up.groups[group.String], u.Name)
 		}
-		up.jobs = append(up.jobs, u)
+		up.jobs, up.ids = append(up.jobs, u), append(up.ids, id)
 	}
 	return up, rows.Err()
 }
@@ -147,7 +150,7 @@ const (
 	selectInput = `SELECT j.run_id, j.job_name, j.kind, r.org_id, r.routing_key, r.repo_identifier, j.repo_url, j.ref, j.sha, r.request_id,
 j.job_config, r.event, j.contexts, j.dynamic_source FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
 
-	selectUpstreams = `SELECT u.job_name, u.base_job_name, u.variant_kind, u.variant_label, u.status, u.outputs, u.group_name
+	selectUpstreams = `SELECT u.job_name, u.base_job_name, u.variant_kind, u.variant_label, u.status, u.outputs, u.group_name, u.job_id
 FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id WHERE n.job_id = $1 AND u.kind = 'standard'
 ORDER BY n.position, u.position`
 )

@@ -1,0 +1,285 @@
+package secrets
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/kit/seal"
+	"kici/internal/server/store"
+)
+
+// maxOutputs bounds the secret outputs of one job. Further ones are dropped.
+const maxOutputs = 256
+
+// orphanAge is how old the key of a run is before anybody asks whether its run still goes on.
+const orphanAge = 24 * time.Hour
+
+// runKeyPlace is where private keys of runs lie, for their envelopes.
+const runKeyPlace = "ephemeral-private-key"
+
+func outputPlace(runID string) string { return "secret-output:" + runID }
+
+// RunPublicKey gives the key for which agents seal the secret outputs of a run: base64 of its SubjectPublicKeyInfo. The
+// pair is made when it is asked for first; whatever node asks, a run has one.
+func (s *Store) RunPublicKey(ctx context.Context, runID string) (string, error) {
+	if s.keys == nil {
+		return "", ErrNotConfigured
+	}
+	var public string
+	err := s.db.Read().QueryRowContext(ctx, selectPublicKey, runID).Scan(&public)
+	if errors.Is(err, sql.ErrNoRows) {
+		public, err = s.makeRunKey(ctx, runID)
+	}
+	if err != nil {
+		return "", fmt.Errorf("key of run %s: %w", runID, err)
+	}
+	return public, nil
+}
+
+// makeRunKey makes the pair before it asks for the writer, for whom it would be a long time.
+func (s *Store) makeRunKey(ctx context.Context, runID string) (public string, err error) {
+	pair, err := seal.NewKeyPair()
+	if err != nil {
+		return "", err
+	}
+	envelope, version, err := s.keys.Seal([]byte(pair.Private), runKeyPlace)
+	if err != nil {
+		return "", err
+	}
+	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		if _, err := tx.ExecContext(ctx, insertRunKey, runID, pair.Public, envelope, version, s.clock.Millis()); err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, selectPublicKey, runID).Scan(&public) // another node may have been faster
+	})
+	return public, err
+}
+
+// StoreOutputsTx takes the secret outputs that a job's agent sealed for its run, and keeps them for the jobs that need
+// it. What cannot be decrypted, named or kept is dropped, since a job that succeeded does not fail for it; the names come
+// back, sorted.
+func (s *Store) StoreOutputsTx(ctx context.Context, tx *store.Tx, runID, jobID string, sealed map[string]wire.SecretOutput) (dropped []string, err error) {
+	keys := slices.Sorted(maps.Keys(sealed))
+	private, ok, err := s.privateKey(ctx, tx, runID)
+	if err != nil {
+		return nil, fmt.Errorf("store secret outputs of job %s: %w", jobID, err)
+	}
+	if !ok {
+		return keys, nil
+	}
+	open := opener{private: private, agreed: map[string]seal.Agreement{}}
+	for i, key := range keys {
+		value, err := open.output(key, sealed[key])
+		if err != nil || i >= maxOutputs {
+			dropped = append(dropped, key)
+			continue
+		}
+		if err := s.putOutput(ctx, tx, runID, jobID, key, value); err != nil {
+			return nil, fmt.Errorf("store secret outputs of job %s: %w", jobID, err)
+		}
+	}
+	return dropped, nil
+}
+
+// privateKey opens the private key of a run; ok is false when there is none that can be opened.
+func (s *Store) privateKey(ctx context.Context, tx *store.Tx, runID string) (private string, ok bool, err error) {
+	if s.keys == nil {
+		return "", false, nil
+	}
+	var envelope string
+	err = tx.QueryRowContext(ctx, selectPrivateKey, runID).Scan(&envelope)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	plain, err := s.keys.Open(envelope, runKeyPlace)
+	return string(plain), err == nil, nil
+}
+
+func (s *Store) putOutput(ctx context.Context, tx *store.Tx, runID, jobID, key string, value []byte) error {
+	envelope, version, err := s.keys.Seal(value, outputPlace(runID))
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, upsertOutput, runID, jobID, key, envelope, version, s.clock.Millis())
+	return err
+}
+
+// opener opens the outputs of one job. Its agent uses one key for all of them.
+type opener struct {
+	private string
+	agreed  map[string]seal.Agreement // by the agent's public key
+}
+
+func (o opener) output(key string, sealed wire.SecretOutput) ([]byte, error) {
+	if key == "" || utf8.RuneCountInString(key) > maxName || key != ci.CleanText(key) {
+		return nil, fmt.Errorf("%w: output must be named by 1 to %d characters", ErrInvalid, maxName)
+	}
+	agreed, known := o.agreed[sealed.AgentPublicKey]
+	if !known {
+		var err error
+		if agreed, err = seal.Agree(o.private, sealed.AgentPublicKey, seal.RunOutputs); err != nil {
+			return nil, err
+		}
+		o.agreed[sealed.AgentPublicKey] = agreed
+	}
+	value, err := agreed.Open(sealed.Encrypted)
+	if err != nil {
+		return nil, err
+	}
+	return value, checkValue(string(value))
+}
+
+// OutputsOf gives the secret outputs of a run's jobs by key, for a job that needs them. Of equal keys the one of the job
+// that is named last counts.
+func (s *Store) OutputsOf(ctx context.Context, runID string, jobs []string) (map[string]string, error) {
+	if len(jobs) == 0 || s.keys == nil {
+		return map[string]string{}, nil
+	}
+	chosen, err := s.chooseOutputs(ctx, runID, jobs)
+	if err != nil {
+		return nil, fmt.Errorf("read secret outputs of run %s: %w", runID, err)
+	}
+	values := make(map[string]string, len(chosen))
+	for key, o := range chosen {
+		value, err := s.keys.Open(o.envelope, outputPlace(runID))
+		if err != nil {
+			return nil, fmt.Errorf("read secret output %s of run %s: %w", key, runID, err)
+		}
+		values[key] = string(value)
+	}
+	return values, nil
+}
+
+// output is one sealed secret output.
+type output struct {
+	place    int // of its job among those that were asked for
+	envelope string
+}
+
+func (s *Store) chooseOutputs(ctx context.Context, runID string, jobs []string) (map[string]output, error) {
+	places := make(map[string]int, len(jobs))
+	for i, id := range jobs {
+		places[id] = i
+	}
+	rows, err := s.db.Read().QueryContext(ctx, selectOutputs, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	chosen := map[string]output{}
+	for rows.Next() {
+		var jobID, key string
+		var o output
+		if err := rows.Scan(&jobID, &key, &o.envelope); err != nil {
+			return nil, err
+		}
+		place, asked := places[jobID]
+		if before, there := chosen[key]; !asked || there && before.place > place {
+			continue
+		}
+		o.place = place
+		chosen[key] = o
+	}
+	return chosen, rows.Err()
+}
+
+// OutputKeys lists the names of the secret outputs that a run has kept, by job, sorted. A run that has ended has none.
+func (s *Store) OutputKeys(ctx context.Context, runID string) (map[string][]string, error) {
+	rows, err := s.db.Read().QueryContext(ctx, selectOutputs, runID)
+	if err != nil {
+		return nil, fmt.Errorf("list secret outputs of run %s: %w", runID, err)
+	}
+	defer rows.Close()
+	keys := map[string][]string{}
+	for rows.Next() {
+		var jobID, key, envelope string
+		if err := rows.Scan(&jobID, &key, &envelope); err != nil {
+			return nil, fmt.Errorf("list secret outputs of run %s: %w", runID, err)
+		}
+		keys[jobID] = append(keys[jobID], key)
+	}
+	for _, k := range keys {
+		slices.Sort(k) // the engines order texts differently
+	}
+	return keys, rows.Err()
+}
+
+// ForgetRunTx deletes the key and the secret outputs of a run, in the transaction that ends it.
+func (s *Store) ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) error {
+	for _, statement := range []string{deleteRunKey, deleteOutputs} {
+		if _, err := tx.ExecContext(ctx, statement, runID); err != nil {
+			return fmt.Errorf("forget secrets of run %s: %w", runID, err)
+		}
+	}
+	return nil
+}
+
+// ForgetOrphans deletes what runs left behind whose end deleted nothing: a job that was given out in the moment of the
+// end makes a key again. over tells whether a run has ended; only keys that are a day old are asked about, batch at a
+// time.
+func (s *Store) ForgetOrphans(ctx context.Context, batch int, over func(ctx context.Context, runID string) (bool, error)) error {
+	before := s.clock().Add(-orphanAge).UnixMilli()
+	for last := ""; ; {
+		runs, err := s.oldKeys(ctx, before, last, batch)
+		if err != nil {
+			return fmt.Errorf("find keys of runs that are over: %w", err)
+		}
+		for _, runID := range runs {
+			ended, err := over(ctx, runID)
+			if err != nil {
+				return fmt.Errorf("find keys of runs that are over: %w", err)
+			}
+			if !ended {
+				continue
+			}
+			if err := s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error { return s.ForgetRunTx(ctx, tx, runID) }); err != nil {
+				return err
+			}
+		}
+		if len(runs) < batch {
+			return nil
+		}
+		last = runs[len(runs)-1]
+	}
+}
+
+func (s *Store) oldKeys(ctx context.Context, before int64, after string, batch int) (runs []string, err error) {
+	rows, err := s.db.Read().QueryContext(ctx, selectOldKeys, before, after, batch)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var runID string
+		if err := rows.Scan(&runID); err != nil {
+			return nil, err
+		}
+		runs = append(runs, runID)
+	}
+	return runs, rows.Err()
+}
+
+const (
+	selectPublicKey  = `SELECT public_key FROM run_ephemeral_keys WHERE run_id = $1`
+	selectPrivateKey = `SELECT encrypted_private_key FROM run_ephemeral_keys WHERE run_id = $1`
+	insertRunKey     = `INSERT INTO run_ephemeral_keys (run_id, public_key, encrypted_private_key, key_version, created_at)
+		VALUES ($1, $2, $3, $4, $5) ON CONFLICT (run_id) DO NOTHING`
+	upsertOutput = `INSERT INTO run_secret_outputs (run_id, job_id, output_key, encrypted_value, key_version, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (run_id, job_id, output_key) DO UPDATE SET encrypted_value = $4, key_version = $5, created_at = $6`
+	selectOutputs = `SELECT job_id, output_key, encrypted_value FROM run_secret_outputs WHERE run_id = $1`
+	deleteRunKey  = `DELETE FROM run_ephemeral_keys WHERE run_id = $1`
+	deleteOutputs = `DELETE FROM run_secret_outputs WHERE run_id = $1`
+	selectOldKeys = `SELECT run_id FROM run_ephemeral_keys WHERE created_at < $1 AND run_id > $2 ORDER BY run_id LIMIT $3`
+)

@@ -1,0 +1,269 @@
+package secrets
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/wire"
+	"kici/internal/kit/seal"
+	"kici/internal/server/store"
+	"kici/internal/server/store/storetest"
+)
+
+// sealFor seals outputs as an agent does: with one pair for all of them.
+func sealFor(t testing.TB, runPublicKey string, outputs map[string]string) map[string]wire.SecretOutput {
+	t.Helper()
+	own, err := seal.NewKeyPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agreed, err := seal.Agree(own.Private, runPublicKey, seal.RunOutputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := map[string]wire.SecretOutput{}
+	for key, value := range outputs {
+		sealed[key] = wire.SecretOutput{AgentPublicKey: own.Public, Encrypted: agreed.Seal([]byte(value))}
+	}
+	return sealed
+}
+
+func publicKey(t testing.TB, s *Store, run string) string {
+	t.Helper()
+	key, err := s.RunPublicKey(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func storeOutputs(t *testing.T, s *Store, run, job string, sealed map[string]wire.SecretOutput) (dropped []string) {
+	t.Helper()
+	must(t, s.db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) (err error) {
+		dropped, err = s.StoreOutputsTx(ctx, tx, run, job, sealed)
+		return err
+	}))
+	return dropped
+}
+
+func forgetRun(t *testing.T, s *Store, run string) {
+	t.Helper()
+	must(t, s.db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error { return s.ForgetRunTx(ctx, tx, run) }))
+}
+
+func TestOutputsReachDependantsInTheOrderOfTheirNeeds(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s, ctx := newStore(t, db), t.Context()
+		key := publicKey(t, s, "run")
+		if raw, err := base64.StdEncoding.DecodeString(key); err != nil || len(raw) != 44 {
+			t.Fatalf("public key %q is not the base64 of 44 bytes", key)
+		}
+		for job, outputs := range map[string]map[string]string{
+			"a": {"TOKEN": "of a", "A": "é\n\x00"},
+			"b": {"TOKEN": "of b", "EMPTY": ""},
+			"c": {"TOKEN": "of c"},
+		} {
+			if dropped := storeOutputs(t, s, "run", job, sealFor(t, key, outputs)); len(dropped) != 0 {
+				t.Errorf("job %s: dropped %q", job, dropped)
+			}
+		}
+		for _, tt := range []struct {
+			needs []string
+			want  map[string]string
+		}{
+			{nil, map[string]string{}},
+			{[]string{"a", "b"}, map[string]string{"TOKEN": "of b", "A": "é\n\x00", "EMPTY": ""}},
+			{[]string{"b", "a"}, map[string]string{"TOKEN": "of a", "A": "é\n\x00", "EMPTY": ""}},
+			{[]string{"c", "stranger"}, map[string]string{"TOKEN": "of c"}},
+		} {
+			got, err := s.OutputsOf(ctx, "run", tt.needs)
+			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+				t.Errorf("outputs for a job that needs %q: %v %s", tt.needs, err, diff)
+			}
+		}
+		if got, err := s.OutputsOf(ctx, "other", []string{"a"}); err != nil || len(got) != 0 {
+			t.Errorf("outputs of another run: %d, %v", len(got), err)
+		}
+		keys, err := s.OutputKeys(ctx, "run")
+		want := map[string][]string{"a": {"A", "TOKEN"}, "b": {"EMPTY", "TOKEN"}, "c": {"TOKEN"}}
+		if diff := cmp.Diff(want, keys); err != nil || diff != "" {
+			t.Errorf("names: %v %s", err, diff)
+		}
+	})
+}
+
+// TestTheWorkedExampleOfTheProtocol stores what the example's agent sent for the example's run.
+func TestTheWorkedExampleOfTheProtocol(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStore(t, db)
+		der := append([]byte("\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x6e\x04\x22\x04\x20"), strings.Repeat("\x11", 32)...)
+		private, version, err := s.keys.Seal([]byte(base64.StdEncoding.EncodeToString(der)), "ephemeral-private-key")
+		must(t, err)
+		const public = "MCowBQYDK2VuAyEAe06Qm75//kTEZaIgA31gjuNYl9Me+XLwf3SJLLD3PxM="
+		exec(t, db, insertRunKey, "run", public, private, version, int64(1))
+		if got := publicKey(t, s, "run"); got != public {
+			t.Errorf("public key %s, want %s", got, public)
+		}
+		dropped := storeOutputs(t, s, "run", "job", map[string]wire.SecretOutput{"TOKEN": {
+			AgentPublicKey: "MCowBQYDK2VuAyEAD6poTtKIZ7l/Smot7l34zpdOdrcBjj8iocTPJnhXDyA=",
+			Encrypted:      "AAECAwQFBgcICQoLYAbKnUVmpS1zsZ2X48WHjP6jfa585cBHyDoyqWc=",
+		}})
+		got, err := s.OutputsOf(t.Context(), "run", []string{"job"})
+		if diff := cmp.Diff(map[string]string{"TOKEN": "s3cr3t-output"}, got); err != nil || diff != "" || len(dropped) != 0 {
+			t.Errorf("%v, dropped %q %s", err, dropped, diff)
+		}
+	})
+}
+
+func TestWhatCannotBeKeptIsDroppedAndTheRestStays(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStore(t, db)
+		key, other := publicKey(t, s, "run"), publicKey(t, s, "other")
+		sealed := sealFor(t, key, map[string]string{"GOOD": "v", "": "v", "nul\x00": "v", strings.Repeat("n", maxName+1): "v",
+			"LARGE": strings.Repeat("v", MaxValue+1), "LARGEST": strings.Repeat("v", MaxValue), "BINARY": "\xff"})
+		sealed["FOREIGN"] = sealFor(t, other, map[string]string{"FOREIGN": "v"})["FOREIGN"]
+		sealed["BROKEN"] = wire.SecretOutput{AgentPublicKey: sealed["GOOD"].AgentPublicKey, Encrypted: "AAAA"}
+		sealed["NOKEY"] = wire.SecretOutput{AgentPublicKey: "!", Encrypted: sealed["GOOD"].Encrypted}
+		dropped := storeOutputs(t, s, "run", "job", sealed)
+		want := []string{"", "BINARY", "BROKEN", "FOREIGN", "LARGE", "NOKEY", strings.Repeat("n", maxName+1), "nul\x00"}
+		if diff := cmp.Diff(want, dropped); diff != "" {
+			t.Errorf("dropped (- want, + got):\n%s", diff)
+		}
+		keys, err := s.OutputKeys(t.Context(), "run")
+		if diff := cmp.Diff(map[string][]string{"job": {"GOOD", "LARGEST"}}, keys); err != nil || diff != "" {
+			t.Errorf("kept: %v %s", err, diff)
+		}
+	})
+}
+
+func TestAJobKeepsABoundedNumberOfOutputs(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStore(t, db)
+		outputs := map[string]string{}
+		for i := range maxOutputs + 2 {
+			outputs[fmt.Sprintf("K%03d", i)] = "v"
+		}
+		dropped := storeOutputs(t, s, "run", "job", sealFor(t, publicKey(t, s, "run"), outputs))
+		if diff := cmp.Diff([]string{"K256", "K257"}, dropped); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestOutputsOfARunWithoutAKeyAreDropped(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStore(t, db)
+		sealed := sealFor(t, publicKey(t, s, "run"), map[string]string{"A": "v", "B": "v"})
+		forgetRun(t, s, "run")
+		if diff := cmp.Diff([]string{"A", "B"}, storeOutputs(t, s, "run", "job", sealed)); diff != "" {
+			t.Error(diff)
+		}
+		publicKey(t, s, "run")
+		exec(t, db, `UPDATE run_ephemeral_keys SET encrypted_private_key = 'AAAA'`)
+		if diff := cmp.Diff([]string{"A", "B"}, storeOutputs(t, s, "run", "job", sealed)); diff != "" {
+			t.Errorf("with a key that cannot be read: %s", diff)
+		}
+	})
+}
+
+func TestNodesAgreeOnTheKeyOfARun(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		var keys [8]string
+		var wg sync.WaitGroup
+		for i := range keys {
+			wg.Go(func() {
+				key, err := newStore(t, db).RunPublicKey(context.Background(), "run")
+				if err != nil {
+					t.Error(err)
+				}
+				keys[i] = key
+			})
+		}
+		wg.Wait()
+		for _, key := range keys {
+			if key == "" || key != keys[0] {
+				t.Fatalf("nodes have different keys: %q", keys)
+			}
+		}
+		if publicKey(t, newStore(t, db), "other") == keys[0] {
+			t.Error("two runs share a key")
+		}
+	})
+}
+
+func TestOutputsAtRestAreBoundToTheirRun(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s, ctx := newStore(t, db), t.Context()
+		storeOutputs(t, s, "run", "job", sealFor(t, publicKey(t, s, "run"), map[string]string{"TOKEN": "hunter2"}))
+		exec(t, db, `UPDATE run_secret_outputs SET run_id = 'stolen'`)
+		_, err := s.OutputsOf(ctx, "stolen", []string{"job"})
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("an output that was moved to another run: %v", err)
+		}
+		if _, err := New(db, nil, s.clock).RunPublicKey(ctx, "new"); err == nil {
+			t.Error("a key without a master key")
+		}
+	})
+}
+
+func TestARunThatEndedLeavesNothing(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		now := start
+		s := New(db, keyring(t, keyA, ""), func() time.Time { return now })
+		for _, run := range []string{"ended", "orphan-1", "orphan-2", "orphan-3", "long"} {
+			storeOutputs(t, s, run, "job", sealFor(t, publicKey(t, s, run), map[string]string{"TOKEN": "v"}))
+		}
+		forgetRun(t, s, "ended")
+		over := func(_ context.Context, run string) (bool, error) { return strings.HasPrefix(run, "orphan"), nil }
+		must(t, s.ForgetOrphans(t.Context(), 2, over))
+		if diff := cmp.Diff([]string{"long", "orphan-1", "orphan-2", "orphan-3"}, runsLeft(t, s)); diff != "" {
+			t.Errorf("before a day is over:\n%s", diff)
+		}
+		now = now.Add(orphanAge + time.Millisecond)
+		storeOutputs(t, s, "orphan-young", "job", sealFor(t, publicKey(t, s, "orphan-young"), map[string]string{"TOKEN": "v"}))
+		must(t, s.ForgetOrphans(t.Context(), 2, over))
+		if diff := cmp.Diff([]string{"long", "orphan-young"}, runsLeft(t, s)); diff != "" {
+			t.Errorf("after a day:\n%s", diff)
+		}
+	})
+}
+
+// runsLeft lists the runs of which a key or an output is kept.
+func runsLeft(t *testing.T, s *Store) []string {
+	t.Helper()
+	runs, err := s.texts(t.Context(), `SELECT run_id FROM run_ephemeral_keys UNION SELECT run_id FROM run_secret_outputs`)
+	must(t, err)
+	return runs
+}
+
+// BenchmarkRunKey is what every run pays for its key, and what each later dispatch of it does.
+func BenchmarkRunKey(b *testing.B) {
+	for _, engine := range []struct {
+		name string
+		open func(testing.TB) *store.DB
+	}{{"sqlite", storetest.SQLite}, {"postgres", storetest.Postgres}} {
+		keys, err := seal.NewKeyring(keyA, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("made/"+engine.name, func(b *testing.B) {
+			s := New(engine.open(b), keys, time.Now)
+			for i := 0; b.Loop(); i++ {
+				publicKey(b, s, fmt.Sprint("run-", i))
+			}
+		})
+		b.Run("read/"+engine.name, func(b *testing.B) {
+			s := New(engine.open(b), keys, time.Now)
+			for b.Loop() {
+				publicKey(b, s, "run")
+			}
+		})
+	}
+}
