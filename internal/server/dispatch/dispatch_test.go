@@ -166,7 +166,7 @@ func TestFrameCarriesTheJobAndItsSecretsOnly(t *testing.T) {
 		got.MessageID = ""
 		want := wire.JobDispatch{RunID: "run-j", JobID: "j", RepoURL: "file:///srv/app", Ref: "main", SHA: "abc",
 			JobConfig: json.RawMessage(`{"name":"x","event":{"type":"push"}}`), Timestamp: b.now, RequestID: "trace",
-			Secrets: map[string]string{"TOKEN": "hunter2"}, MaxLogSizeBytes: 1 << 20, OrgID: "default", RepoID: "local/app"}
+			RunPublicKey: "key", Secrets: map[string]string{"TOKEN": "hunter2"}, MaxLogSizeBytes: 1 << 20, OrgID: "default", RepoID: "local/app"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("frame (-want +got):\n%s", diff)
 		}
