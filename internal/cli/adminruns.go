@@ -17,7 +17,7 @@ import (
 func (a *admin) runsCommand() *cobra.Command {
 	return group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
 		a.runsListCommand(), a.runsShowCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsExplainCommand(),
-		a.runsEventsCommand(), a.runsContextCommand(), a.runsStructuredCommand())
+		a.runsEventsCommand(), a.runsContextCommand(), a.runsStructuredCommand(), a.runsArtifactsCommand(), a.runsDownloadCommand())
 }
 
 // latest stands for the newest run, wherever a run is named.

@@ -46,6 +46,8 @@ var accesses = map[string]access{
 	"GET " + base + "/runs/{run}/jobs":                                {"run.detail.read", "run", "run"},
 	"GET " + base + "/runs/{run}/structured":                          {"run.structured.read", "run", "run"},
 	"GET " + base + "/runs/{run}/explain":                             {"run.detail.read", "run", "run"},
+	"GET " + base + "/runs/{run}/artifacts":                           {"run.artifacts.read", "run", "run"},
+	"GET " + base + "/runs/{run}/artifacts/download":                  {"artifact.download", "run", "run"},
 	"POST " + base + "/runs/{run}/cancel":                             {"run.cancel", "run", "run"},
 	"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs":        {"step.logs.read", "job", "job"},
 	"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs/search": {"step.logs.search", "job", "job"},

@@ -67,15 +67,16 @@ type Build struct {
 
 // Deps are what an API works with. A nil Logs, Live, Trigger, Kicker or Secrets makes its routes answer 503.
 type Deps struct {
-	DB      *store.DB
-	Tokens  *auth.Tokens
-	Engine  Engine
-	Trigger Trigger
-	Sources Sources
-	Secrets Secrets
-	Logs    Logs
-	Live    Live
-	Kicker  Kicker
+	DB        *store.DB
+	Tokens    *auth.Tokens
+	Engine    Engine
+	Trigger   Trigger
+	Sources   Sources
+	Secrets   Secrets
+	Logs      Logs
+	Live      Live
+	Kicker    Kicker
+	Artifacts Artifacts // nil: their routes answer 503
 	// Nil: the node gives out no jobs, and the routes about that do not exist.
 	Dispatcher Dispatcher
 	Metrics    http.Handler // of /metrics; nil does not serve it
@@ -159,6 +160,8 @@ func (a *API) routes() []route {
 		{"GET " + base + "/runs/{run}/jobs", auth.RunRead, false, a.listJobs},
 		{"GET " + base + "/runs/{run}/structured", auth.RunRead, false, a.showResult},
 		{"GET " + base + "/runs/{run}/explain", auth.RunRead, false, a.explainRun},
+		{"GET " + base + "/runs/{run}/artifacts", auth.RunRead, false, a.listArtifacts},
+		{"GET " + base + "/runs/{run}/artifacts/download", auth.RunRead, false, a.linkArtifact},
 		{"POST " + base + "/runs/{run}/cancel", auth.RunCancel, false, a.cancelRun},
 		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs", auth.RunRead, false, a.readLog},
 		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs/search", auth.RunRead, false, a.searchLog},
