@@ -206,12 +206,12 @@ var withoutEffect = []string{
 	"KICI_AGENT_TOKEN_TTL_MS", "KICI_ROSTER_*", "KICI_HOST_REBOOT_DEADLINE_MS", "KICI_MAX_FANOUT_HOSTS",
 	"KICI_STALE_DETECTOR_SCAN_INTERVAL_MS", "KICI_SCALER_*", "KICI_MACHINE_LEDGER_DIR", "KICI_REROUTE_*", "KICI_MAX_GITHUB_PAYLOAD_BYTES",
 	"KICI_LOCK_FILE_MAX_BYTES", "KICI_EVENT_*", "KICI_GITHUB_*", "KICI_LOCKFILE_*", "KICI_CACHE_BUILD_TIMEOUT_MS",
-	"KICI_INGEST_*", "KICI_GLOBAL_WORKFLOWS_ENABLED", "KICI_STORAGE_LOG_BUCKET", "KICI_STORAGE_PATH", "KICI_COLD_STORE_*", "KICI_PG_CUSTOMER_SECRETS", "KICI_PROVIDERS_*",
+	"KICI_INGEST_*", "KICI_GLOBAL_WORKFLOWS_ENABLED", "KICI_STORAGE_PATH", "KICI_COLD_STORE_*", "KICI_PG_CUSTOMER_SECRETS", "KICI_PROVIDERS_*",
 }
 
 // keysWithoutEffect are the same for the file.
 var keysWithoutEffect = []string{
-	"platform", "storage.logBucket", "scaler", "agentTokenTtlMs", "rosterGraceMs", "rosterTtlMs", "lockfileCache",
+	"platform", "scaler", "agentTokenTtlMs", "rosterGraceMs", "rosterTtlMs", "lockfileCache",
 	"staleDetector.scanIntervalMs", "pgCustomerSecrets", "webhookPayloadDir", "cacheBuildTimeoutMs", "eventRouter", "eventLog", "server.tlsCertPath",
 	"cluster.joinToken", "cluster.role", "cluster.peers", "cluster.coordinatorUrl", "cluster.peerHeartbeatIntervalMs",
 	"cluster.peerMaxReconnectDelayMs", "cluster.peerStaleTimeoutMs", "cluster.raftElectionTimeoutMinMs",

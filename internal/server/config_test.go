@@ -34,7 +34,7 @@ func TestConfigLayers(t *testing.T) {
 	if err := os.WriteFile(file, []byte("server:\n  port: 5000\nqueue:\n  maxDepth: 50\ncluster:\n  trustedProxies: [10.0.0.0/8, 192.0.2.1]\n  raftHeartbeatMs: 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, report, err := LoadConfig(file, []string{"KICI_PORT=6000", "KICI_QUEUE_TIMEOUT_MS=0", "KICI_AGENT_ID=a", "KICI_STORAGE_LOG_BUCKET=b"}, map[string]string{"data": "/srv/x"})
+	c, report, err := LoadConfig(file, []string{"KICI_PORT=6000", "KICI_QUEUE_TIMEOUT_MS=0", "KICI_AGENT_ID=a", "KICI_STORAGE_PATH=/srv/logs"}, map[string]string{"data": "/srv/x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +86,14 @@ func TestConfigOfStorage(t *testing.T) {
 		t.Errorf("without configuration: %v %s", err, d)
 	}
 	s, err = load("KICI_STORAGE_TYPE=s3", "KICI_STORAGE_BUCKET=b", "KICI_STORAGE_PREFIX=p/", "KICI_STORAGE_REGION=eu", "KICI_STORAGE_ENDPOINT=http://a:9000",
-		"KICI_STORAGE_EXTERNAL_ENDPOINT=https://b", "KICI_STORAGE_UPLOAD_ENDPOINT=https://c", "KICI_STORAGE_FORCE_PATH_STYLE=true",
+		"KICI_STORAGE_EXTERNAL_ENDPOINT=https://b", "KICI_STORAGE_UPLOAD_ENDPOINT=https://c", "KICI_STORAGE_FORCE_PATH_STYLE=true", "KICI_STORAGE_LOG_BUCKET=l",
 		"KICI_CACHE_TTL_DAYS=3", "KICI_CACHE_MAX_TARBALL_BYTES=2m", "KICI_USER_CACHE_QUOTA_BYTES=7", "KICI_USER_CACHE_TTL_MS=1000",
 		"KICI_ARTIFACT_QUOTA_BYTES=5", "KICI_ARTIFACT_TTL_MS=2000", "KICI_ARTIFACT_MAX_BYTES=4", "KICI_ARTIFACT_MAX_PER_RUN=3")
 	want := StorageSettings{S3: &blob.S3Options{Bucket: "b", Prefix: "p/", Region: "eu", Endpoint: "http://a:9000", ExternalEndpoint: "https://b",
 		UploadEndpoint: "https://c", PathStyle: true}, Limits: cache.Limits{BuildTTL: 30 * 24 * time.Hour, MaxTarball: 2 << 20, UserQuota: 7,
 		UserTTL: time.Second, ArtifactQuota: 5, ArtifactTTL: 2 * time.Second, ArtifactMax: 4, ArtifactsPerRun: 3}}
+	want.Logs = *want.S3
+	want.Logs.Bucket, want.Logs.Prefix = "l", "p/kici-logs"
 	if d := cmp.Diff(want, s.Storage); err != nil || d != "" {
 		t.Errorf("with everything: %v %s", err, d)
 	}

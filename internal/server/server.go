@@ -104,12 +104,12 @@ func (s *Server) openRooms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.openLogs(); err != nil {
-		return err
-	}
 	s.metrics = telemetry.NewRegistry()
 	s.counters = newCounters(s.metrics)
 	if err := s.openStorage(ctx, keys); err != nil {
+		return err
+	}
+	if err := s.openLogs(); err != nil {
 		return err
 	}
 	s.tokens = auth.New(s.db, s.clock, s.log)

@@ -11,7 +11,7 @@ import (
 
 // openLogs opens the logs of steps.
 func (s *Server) openLogs() (err error) {
-	s.logs, err = logs.Open(logs.Options{Root: s.node.path(logFolder), MaxBytes: s.settings.MaxLogBytes, Log: s.log})
+	s.logs, err = logs.Open(logs.Options{Root: s.node.path(logFolder), MaxBytes: s.settings.MaxLogBytes, Segments: s.storage.logs, Log: s.log})
 	if err != nil {
 		return fmt.Errorf("open logs: %w", err)
 	}

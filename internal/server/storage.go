@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -24,12 +25,16 @@ import (
 // blobFolder is where blobs lie in a data folder.
 const blobFolder = "blobs"
 
+// logPrefix is what stands before the keys of step logs in a bucket, behind the configured prefix.
+const logPrefix = "kici-logs"
+
 // linkPurpose separates the secret of links from what else is derived of the master key.
 const linkPurpose = "blob links"
 
 // StorageSettings say where blobs lie and how much is kept.
 type StorageSettings struct {
-	S3      *blob.S3Options // nil keeps blobs in files
+	S3      *blob.S3Options // nil keeps blobs in files, and step logs, too
+	Logs    blob.S3Options  // of step logs; used beside S3 alone
 	Folder  string          // of the files; "" is in the data folder
 	BaseURL string          // of links to files; "" is where this server listens
 	Limits  cache.Limits
@@ -37,7 +42,7 @@ type StorageSettings struct {
 
 // storageConfig is where an operator says so.
 type storageConfig struct {
-	Type             string `key:"type" env:"KICI_STORAGE_TYPE" default:"filesystem" enum:"filesystem|s3" help:"Where caches and artifacts lie. With s3, credentials come from the variables, files and roles that Amazon's own tools use."`
+	Type             string `key:"type" env:"KICI_STORAGE_TYPE" default:"filesystem" enum:"filesystem|s3" help:"Where caches and artifacts lie, and with s3 step logs, too. There, credentials come from the variables, files and roles that Amazon's own tools use."`
 	Folder           string `key:"fsPath" env:"KICI_STORAGE_FS_PATH" help:"Folder of the files, an absolute path. Without it they lie in the data folder. Servers that share a database share it."`
 	BaseURL          string `key:"fsBaseUrl" env:"KICI_STORAGE_FS_BASE_URL" help:"URL of this server as agents reach it, for links to files. Without it, where the server listens."`
 	Bucket           string `key:"bucket" env:"KICI_STORAGE_BUCKET" help:"Bucket of the object store, needed for s3."`
@@ -46,6 +51,7 @@ type storageConfig struct {
 	Endpoint         string `key:"endpoint" env:"KICI_STORAGE_ENDPOINT" help:"URL of the object store. Without it, Amazon's."`
 	ExternalEndpoint string `key:"externalEndpoint" env:"KICI_STORAGE_EXTERNAL_ENDPOINT" help:"URL of the object store as agents reach it, where that differs."`
 	UploadEndpoint   string `key:"uploadEndpoint" env:"KICI_STORAGE_UPLOAD_ENDPOINT" help:"URL of the object store as the machines of people reach it, where that differs."`
+	LogBucket        string `key:"logBucket" env:"KICI_STORAGE_LOG_BUCKET" help:"Bucket of step logs, where that is another one."`
 	PathStyle        bool   `key:"forcePathStyle" env:"KICI_STORAGE_FORCE_PATH_STYLE" default:"false" help:"Name the bucket in the path of URLs and never in the host."`
 }
 
@@ -86,6 +92,11 @@ func (c Config) storage() StorageSettings {
 	if c.Storage.Type == "s3" {
 		s.S3 = &blob.S3Options{Bucket: c.Storage.Bucket, Prefix: c.Storage.Prefix, Region: c.Storage.Region, Endpoint: c.Storage.Endpoint,
 			ExternalEndpoint: c.Storage.ExternalEndpoint, UploadEndpoint: c.Storage.UploadEndpoint, PathStyle: c.Storage.PathStyle}
+		s.Logs = *s.S3
+		s.Logs.Prefix = path.Join(c.Storage.Prefix, logPrefix)
+		if c.Storage.LogBucket != "" {
+			s.Logs.Bucket = c.Storage.LogBucket
+		}
 	}
 	return s
 }
@@ -93,6 +104,7 @@ func (c Config) storage() StorageSettings {
 // storage is where blobs lie, and how others get at them.
 type storage struct {
 	blobs   blob.Store
+	logs    blob.Store      // of step logs; nil keeps them in files of their own
 	files   *blob.Files     // to close; nil for an object store
 	links   *blob.FileLinks // to check; nil for an object store, which checks its own
 	agents  blob.Links
@@ -124,7 +136,11 @@ func (s *Server) openS3(ctx context.Context, _ *seal.Keyring) error {
 	if err != nil {
 		return err
 	}
-	s.storage = storage{blobs: store, agents: store.ForAgents(), people: store.ForPeople()}
+	logs, err := blob.OpenS3(ctx, s.settings.Storage.Logs)
+	if err != nil {
+		return err
+	}
+	s.storage = storage{blobs: store, logs: logs, agents: store.ForAgents(), people: store.ForPeople()}
 	return nil
 }
 

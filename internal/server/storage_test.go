@@ -33,6 +33,13 @@ func transfer(t *testing.T, method, link, body string) (status int, answer strin
 	return resp.StatusCode, strings.TrimSpace(string(raw))
 }
 
+// useBucket keeps what a server keeps in an object store of the test's own.
+func useBucket(t *testing.T, s *server.Settings) {
+	s.Storage.S3 = &blob.S3Options{Bucket: blobtest.Bucket, Endpoint: blobtest.ObjectStore(t)}
+	s.Storage.Logs = *s.Storage.S3
+	s.Storage.Logs.Prefix = "kici-logs"
+}
+
 // dispatched connects an agent and gives it a job.
 func dispatched(t *testing.T, h *servertest.Home) (p *servertest.Peer, jobID string) {
 	t.Helper()
@@ -54,7 +61,7 @@ func TestACacheGoesFromAJobToTheStoreAndBack(t *testing.T) {
 			s.Host = "0.0.0.0"
 		},
 		"s3": func(t *testing.T, s *server.Settings) {
-			s.Storage.S3 = &blob.S3Options{Bucket: blobtest.Bucket, Endpoint: blobtest.ObjectStore(t)}
+			useBucket(t, s)
 		},
 	}
 	for name, set := range stores {
@@ -130,6 +137,22 @@ func TestABucketThatIsNotThereStopsTheStart(t *testing.T) {
 	})
 	if _, err := h.Open(t); err == nil || !strings.Contains(err.Error(), "bucket missing") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestStepLogsGoToTheBucketByTheStopAtTheLatest(t *testing.T) {
+	h := servertest.New(t, func(s *server.Settings) { useBucket(t, s) })
+	running := h.Start(t)
+	h.Employ(t, &servertest.Agent{ID: "agent", Features: careful, Chunks: 2})
+	h.Push(t, app, "main", h.Commit(t, app, servertest.Lock("build")))
+	h.AwaitRuns(t, 1)
+	running.Stop()
+	logs, err := blob.OpenS3(t.Context(), h.Settings.Storage.Logs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := logs.List(t.Context(), "executions"); err != nil || len(list) == 0 {
+		t.Errorf("got %v, %v", list, err)
 	}
 }
 
