@@ -40,7 +40,9 @@ func TestWhatMayHaveBegunIsNotGivenOutAgain(t *testing.T) {
 }
 
 func TestAnAgentThatTakesAJobAndNeverBeginsItLosesIt(t *testing.T) {
-	row := func(unanswered bool) *Row { return &Row{Status: ci.QueueDispatched, AgentID: "a", Unanswered: unanswered} }
+	row := func(unanswered bool) *Row {
+		return &Row{Status: ci.QueueDispatched, AgentID: "a", Unanswered: unanswered}
+	}
 	if o := Stale(Job{ID: "j", Status: ci.JobPending, Row: row(false)}, 130_000, 1); len(o.Ended) != 1 || o.Jobs[0].Status != ci.JobTimedOutStale {
 		t.Errorf("taken and silent: %+v", o)
 	}

@@ -86,6 +86,24 @@ func (p *Peer) Next() wire.Message {
 	return nil
 }
 
+// Take waits for the next frame until ctx ends or the connection does. Unlike Next it may be called from any goroutine.
+func (p *Peer) Take(ctx context.Context) (wire.Message, bool) {
+	select {
+	case raw, ok := <-p.frames:
+		if !ok {
+			return nil, false
+		}
+		m, err := wire.DecodeFromServer(raw)
+		if err != nil {
+			p.t.Errorf("frame of the server: %v", err)
+			return nil, false
+		}
+		return m, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
 // Rest gives the frames that have come and were not read. Call it after Settle or Ending.
 func (p *Peer) Rest() (rest []wire.Message) {
 	p.t.Helper()
