@@ -124,7 +124,7 @@ func (e *evaluation) corrupt(ctx context.Context, parseErr *lockfile.ParseError)
 // dispatch matches every workflow and registers those that match. One workflow's failure is its own: the others go on,
 // and what may pass by itself brings the whole delivery back, where what is registered already stays as it is.
 func (e *evaluation) dispatch(ctx context.Context) (inbox.Result, error) {
-	matcher := trigger.NewMatcher(e.facts.Event, trigger.Options{})
+	matcher := trigger.NewMatcher(e.facts.Event, trigger.Options{Source: &trigger.GenericSource{Name: e.src.Name, EventType: e.d.Event}})
 	var failures []error
 	for _, w := range e.lock.File.Workflows {
 		decision, err := matcher.Match(w)
