@@ -22,6 +22,12 @@ const effectBatch = 200
 // the reconciliation of its registration, so nothing is lost with a row that is dropped.
 const effectLife = 10 * time.Minute
 
+// agentEffect is what the outbox holds for an agent: a word of the engine, or that its token no longer holds.
+type agentEffect struct {
+	engine.AgentEffect
+	TokenID string `json:"tokenId,omitempty"` // its connections are closed for good
+}
+
 // carry tells this node's agents what the outbox holds for them. It is woken by the engine of every node, and when an
 // agent has connected.
 func (s *Server) carry(ctx context.Context) error {
@@ -96,12 +102,14 @@ func (s *Server) homeless(ctx context.Context, elsewhere map[string][]outbox.Eff
 // tell carries an effect and reports whether its agent is connected here. What cannot be read now cannot be read later,
 // so it counts as carried.
 func (s *Server) tell(effect outbox.Effect) bool {
-	var what engine.AgentEffect
+	var what agentEffect
 	if err := json.Unmarshal(effect.Payload, &what); err != nil {
 		s.log.Error("effect for an agent dropped", "agent", effect.Target, "err", err)
 		return true
 	}
 	switch {
+	case what.TokenID != "":
+		return s.hub.Kick(what.TokenID)
 	case what.Frame != nil:
 		frame, err := wire.DecodeFromServer(what.Frame)
 		if err != nil {
@@ -114,4 +122,28 @@ func (s *Server) tell(effect outbox.Effect) bool {
 	}
 	return s.hub.Send(effect.Target, wire.JobCancel{MessageID: uuid.NewString(), RunID: what.RunID, JobID: what.JobID,
 		Reason: what.Reason, Force: what.Force, GraceMs: what.GraceMs})
+}
+
+// KickToken closes, on every node, the connections of a token that was revoked. It counts those of other nodes, too, which
+// end a moment later.
+func (s *Server) KickToken(ctx context.Context, tokenID string) int {
+	kicked := s.hub.KickToken(ctx, tokenID)
+	var elsewhere []string
+	err := s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+		if elsewhere, err = fleet.Elsewhere(ctx, tx, tokenID, s.node.id); err != nil {
+			return err
+		}
+		for _, agent := range elsewhere {
+			if err := outbox.Put(ctx, tx, engine.AgentTopic, agent, agentEffect{TokenID: tokenID}, s.clock.Millis()); err != nil {
+				return err
+			}
+		}
+		tx.After(s.spread.Wake)
+		return nil
+	})
+	if err != nil {
+		s.log.Error("other nodes not told of a revoked agent token, they refuse its agents only when they connect again", "token", tokenID, "err", err)
+		return kicked
+	}
+	return kicked + len(elsewhere)
 }

@@ -240,3 +240,25 @@ func TestANodeThatWasPausedTakesItsConnectionsUpAgain(t *testing.T) {
 		t.Errorf("the agent was disconnected: %v", closes)
 	}
 }
+
+func TestARevokedTokenEndsItsConnectionsOnEveryNode(t *testing.T) {
+	a, b := twoNodes(t, nil)
+	a.Start(t)
+	b.Start(t)
+	p := b.Dial(t)
+	p.Hello(b, register("agent-of-b"))
+	var token string
+	err := a.DB.Read().QueryRowContext(t.Context(), "SELECT token_id FROM agents WHERE agent_id = 'agent-of-b'").Scan(&token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := call(t, a, "DELETE", "/api/v1/agent-tokens/"+token, ""); status != http.StatusOK || body != `{"kicked":1}`+"\n" && body != `{"kicked":1}` {
+		t.Errorf("revoke: %d %s", status, body)
+	}
+	if m, ok := p.Next().(wire.AuthFailure); !ok || m.Reason != wire.ReasonTokenRevoked {
+		t.Errorf("got %+v, want the failure", m)
+	}
+	if code, reason := p.Ending(); code != wire.CloseUnauthorized || reason != wire.ReasonTokenRevoked {
+		t.Errorf("closed with %d %s", code, reason)
+	}
+}

@@ -66,6 +66,7 @@ type Server struct {
 	hub      *hub.Hub
 	pending  service.Poke // there may be something to give to an agent
 	effects  service.Poke // there may be something to tell an agent
+	spread   service.Poke // the same, on every node
 	loops    *service.Group
 	api      *adminapi.API
 	http     *http.Server
@@ -150,8 +151,9 @@ func (s *Server) openExecution() {
 	settings := s.settings.Engine
 	settings.NodeID = s.node.id
 	s.live = live.New(live.Deps{DB: s.db, Logs: s.logs, Clock: s.clock, Log: s.log})
+	s.spread = s.bell.Line("effects", s.effects)
 	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
-		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.bell.Line("effects", s.effects), Changed: s.runChanged, Outputs: s.secrets})
+		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.spread, Changed: s.runChanged, Outputs: s.secrets})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},

@@ -165,6 +165,24 @@ func Homes(ctx context.Context, q store.Querier, agentIDs []string) (map[string]
 	return homes, nil
 }
 
+// Elsewhere lists the agents that are connected with a token to another node than that one.
+func Elsewhere(ctx context.Context, q store.Querier, tokenID, nodeID string) ([]string, error) {
+	rows, err := q.QueryContext(ctx, "SELECT agent_id FROM agents WHERE token_id = $1 AND node_id <> $2 AND disconnected_at IS NULL ORDER BY agent_id", tokenID, nodeID)
+	if err != nil {
+		return nil, fmt.Errorf("list agents of token %s: %w", tokenID, err)
+	}
+	defer rows.Close()
+	var out []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, fmt.Errorf("list agents of token %s: %w", tokenID, err)
+		}
+		out = append(out, id)
+	}
+	return out, rows.Err()
+}
+
 // Unreachable counts the static agents that are not connected.
 func Unreachable(ctx context.Context, q store.Querier) (n int, err error) {
 	err = q.QueryRowContext(ctx, "SELECT count(*) FROM agents WHERE lifecycle_class = 'static' AND disconnected_at IS NOT NULL").Scan(&n)

@@ -213,11 +213,11 @@ func (h *Hub) current(agentID string) *conn {
 	return h.agents[agentID]
 }
 
-// KickToken closes, for good, the connections of a token that was revoked or has expired. It returns how many there were
-// once they have ended, or when ctx ends.
-func (h *Hub) KickToken(ctx context.Context, tokenID string) int {
+// Kick closes, for good, the connections of a token that was revoked or has expired, and reports whether there were any.
+func (h *Hub) Kick(tokenID string) bool { return len(h.kickAll(tokenID)) > 0 }
+
+func (h *Hub) kickAll(tokenID string) (kicked []*conn) {
 	h.mu.Lock()
-	var kicked []*conn
 	for c := range h.conns {
 		if c.token.ID == tokenID {
 			kicked = append(kicked, c)
@@ -227,6 +227,12 @@ func (h *Hub) KickToken(ctx context.Context, tokenID string) int {
 	for _, c := range kicked {
 		c.kick()
 	}
+	return kicked
+}
+
+// KickToken does the same, and returns how many there were once they have ended, or when ctx ends.
+func (h *Hub) KickToken(ctx context.Context, tokenID string) int {
+	kicked := h.kickAll(tokenID)
 	for _, c := range kicked {
 		select {
 		case <-c.done:
