@@ -60,9 +60,10 @@ func New(ctx context.Context, o Options) (r *Rig, err error) {
 	if r.Base, err = os.MkdirTemp("", "kici-"+o.Name+"-"); err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
+	made := r // what is returned besides an error is nothing
 	defer func() {
 		if err != nil {
-			r.Close()
+			made.Close()
 		}
 	}()
 	if err := r.makeRepository(ctx); err != nil {
