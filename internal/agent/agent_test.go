@@ -354,7 +354,8 @@ func TestTheSourceOfTheJobIsThere(t *testing.T) {
 	}{
 		{"good", sha, hash, ""},
 		{"another commit", strings.Repeat("12", 20), hash, "SHA mismatch: expected " + strings.Repeat("12", 20) + ", got " + sha},
-		{"drift", sha, strings.Repeat("0", 64), "Lock file is out of date: .kici/workflows/ci.ts has content hash " + hash},
+		{"drift", sha, strings.Repeat("0", 64), "Lock file is out of date: workflow source changed without regenerating kici.lock.json (expected contentHash " +
+			strings.Repeat("0", 64) + ", got " + hash + " in .kici/workflows/ci.ts)"},
 	}
 	s := newFakeServer(t)
 	startAgent(t, s.url, "source")

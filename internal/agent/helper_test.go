@@ -85,7 +85,7 @@ func TestJobsThatWorkForOthers(t *testing.T) {
 		{"failing generator", "evaluate", map[string]any{"dynamicJobFn": true, "source": source(3)},
 			ci.JobFailed, `{"dynamicFailed":true,"error":"generator of group 'wrong' failed: no jobs today"}`, "[kici] generator of group 'wrong' failed: no jobs today"},
 		{"drift", "evaluate", map[string]any{"dynamicJobFn": true, "source": source(2), "contentHash": strings.Repeat("0", 64)},
-			ci.JobFailed, "Lock file is out of date: .kici/workflows/ci.ts has content hash", ""},
+			ci.JobFailed, "Lock file is out of date: workflow source changed", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

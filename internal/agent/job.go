@@ -144,7 +144,8 @@ func secretValues(d wire.JobDispatch, token string) []string {
 func (j *job) run() {
 	defer close(j.done)
 	defer j.end(nil)
-	ws, err := workspace.Open(j.ctx, workspace.Options{TempDir: j.a.cfg.TempDir, Cache: j.a.cache, Environ: j.a.cfg.Environ})
+	ws, err := workspace.Open(j.ctx, workspace.Options{TempDir: j.a.cfg.TempDir, Cache: j.a.cache, Environ: j.a.cfg.Environ,
+		CopyObjects: j.a.sandboxed()})
 	j.status(ci.JobRunning)
 	j.beginHelp()
 	var res outcome

@@ -23,6 +23,7 @@ export default workflow('ci', { jobs: [
     matrix: async ({ $, ctx, log, env }) => { log.info('matrix of', ctx.workflow.name, env.GREETING); return { size: ['s', 'l'], letter: await $` + "`printf 'a\\nb\\n'`" + `.lines() }; } }),
   job('list', { runsOn: 'linux', steps, matrix: async () => [20, '22'] }),
   job('none', { runsOn: 'linux', steps, matrix: async () => [] }),
+  job('seven', { runsOn: 'linux', steps, matrix: async () => 7 }),
   job('throws', { runsOn: 'linux', steps, matrix: async () => { throw new Error('no matrix today'); } }),
   job('number', { runsOn: 'linux', steps, environment: async () => 5, env: async () => null, concurrencyGroup: async () => ['x'] }),
   job('empty', { runsOn: 'linux', steps, environment: async () => '', env: async () => ({ A: { b: 1 } }) }),
@@ -61,6 +62,8 @@ func TestFieldsThatCannotBeComputed(t *testing.T) {
 	}{
 		{"none", "dynamicMatrix", "dynamic matrix for job 'none' resolved to zero combinations",
 			`{"scope":"job","category":"matrix_expansion","jobName":"none","message":"dynamic matrix for job 'none' resolved to zero combinations"}`},
+		{"seven", "dynamicMatrix", "matrix evaluation failed for job 'seven': matrix must be a list, a map of lists or a function",
+			`{"scope":"job","category":"matrix_expansion","jobName":"seven","message":"matrix evaluation failed for job 'seven': matrix must be a list, a map of lists or a function"}`},
 		{"throws", "dynamicMatrix", "matrix evaluation failed for job 'throws': no matrix today",
 			`{"scope":"job","category":"matrix_expansion","jobName":"throws","message":"matrix evaluation failed for job 'throws': no matrix today"}`},
 		{"number", "dynamicEnvironment", "environment evaluation failed for job 'number': the function must return a string, got number", ""},
@@ -85,7 +88,7 @@ func TestFieldsThatCannotBeComputed(t *testing.T) {
 			} else if j.Complete.InitFailure != nil {
 				t.Errorf("failure %s", j.Complete.InitFailure)
 			}
-			if tt.target == "throws" && !strings.Contains(j.log(JobLog), ".kici/workflows/ci.ts:9:") {
+			if tt.target == "throws" && !strings.Contains(j.log(JobLog), ".kici/workflows/ci.ts:10:") {
 				t.Error(j.log(JobLog))
 			}
 		})

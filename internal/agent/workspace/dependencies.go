@@ -3,7 +3,6 @@ package workspace
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,6 +119,9 @@ func (w *Workspace) InstallDependencies(ctx context.Context, dir string, in Inst
 	if _, err := os.Stat(filepath.Join(kici, "node_modules")); err == nil {
 		return nil
 	}
+	if err := checkNeighbours(root, kici); err != nil {
+		return fmt.Errorf("install dependencies: %w", err)
+	}
 	manager := packageManager(root)
 	if _, err := exec.LookPath(manager); err != nil {
 		return fmt.Errorf("install dependencies: the workflow has a .kici/package.json and this agent has no %s: %w", manager, err)
@@ -128,6 +131,15 @@ func (w *Workspace) InstallDependencies(ctx context.Context, dir string, in Inst
 		return fmt.Errorf("install dependencies: %w", err)
 	}
 	defer func() { _ = removeAll(store) }()
+	if err := w.install(ctx, manager, root, store, in); err != nil {
+		return err
+	}
+	return w.buildNeighbours(ctx, root, manager, store, in)
+}
+
+// install runs the package manager, with the registries and their tokens.
+func (w *Workspace) install(ctx context.Context, manager, root, store string, in Install) error {
+	kici := filepath.Join(root, ".kici")
 	restore, err := writeNpmrc(kici, &in)
 	if err != nil {
 		return fmt.Errorf("install dependencies: %w", err)
@@ -139,12 +151,18 @@ func (w *Workspace) InstallDependencies(ctx context.Context, dir string, in Inst
 	}
 	defer undo()
 	in.Log("Installing dependencies with " + manager)
-	command := append([]string{manager}, args...)
-	if in.Wrap != nil {
-		command = append(append([]string{}, in.Wrap...), append([]string{"--bind", w.dir, w.dir, "--bind", store, store,
-			"--chdir", kici, "--"}, command...)...)
+	if err := runInstall(ctx, kici, w.wrapped(in, kici, store, append([]string{manager}, args...)...), append(in.environ(), env...), in); err != nil {
+		return fmt.Errorf("install dependencies with %s: %w", manager, err)
 	}
-	return runInstall(ctx, kici, command, append(in.environ(), env...), in)
+	return nil
+}
+
+// wrapped is a command in the sandbox of installations, where there is one.
+func (w *Workspace) wrapped(in Install, dir, store string, command ...string) []string {
+	if in.Wrap == nil {
+		return command
+	}
+	return slices.Concat(in.Wrap, []string{"--bind", w.dir, w.dir, "--bind", store, store, "--chdir", dir, "--"}, command)
 }
 
 func (in *Install) environ() []string {
@@ -169,11 +187,7 @@ func (in *Install) tokenName(i int) string {
 // packageManager looks at the manifests and lock files of the repository, then of the workflow folder.
 func packageManager(root string) string {
 	for _, dir := range []string{root, filepath.Join(root, ".kici")} {
-		var manifest struct{ PackageManager string }
-		if raw, err := os.ReadFile(filepath.Join(dir, "package.json")); err == nil {
-			_ = json.Unmarshal(raw, &manifest) // a broken one is the package manager's to complain about
-		}
-		name, _, _ := strings.Cut(manifest.PackageManager, "@")
+		name, _, _ := strings.Cut(readManifest(dir).PackageManager, "@")
 		if name == "npm" || name == "pnpm" || name == "yarn" {
 			return name
 		}
@@ -283,7 +297,7 @@ func runInstall(ctx context.Context, dir string, command, env []string, in Insta
 	cmd.WaitDelay = time.Second
 	group, err := sandbox.Start(cmd)
 	if err != nil {
-		return fmt.Errorf("install dependencies: %w", err)
+		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = group.Kill() })
 	err = group.Wait()
@@ -296,7 +310,7 @@ func runInstall(ctx context.Context, dir string, command, env []string, in Insta
 		in.Log(strings.TrimRight(line, "\r\n"))
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return fmt.Errorf("install dependencies with %s: %w", command[0], err)
+		return err
 	}
 	return nil
 }

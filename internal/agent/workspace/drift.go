@@ -47,6 +47,6 @@ type DriftError struct {
 }
 
 func (e *DriftError) Error() string {
-	return fmt.Sprintf("Lock file is out of date: %s has content hash %s, the lock file says %s; compile the workflows and commit the lock file",
-		e.File, e.Actual, e.Expected)
+	return fmt.Sprintf("Lock file is out of date: workflow source changed without regenerating kici.lock.json (expected contentHash %s, got %s in %s); "+
+		"compile the workflows and commit the lock file", e.Expected, e.Actual, e.File)
 }

@@ -15,8 +15,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -162,8 +160,8 @@ func (w *Workspace) PackSource(ctx context.Context, dir string) (*os.File, Packe
 	if err != nil {
 		return nil, Packed{}, fmt.Errorf("pack source: %w", err)
 	}
-	packages := func(name string) bool { return path.Base(name) == "node_modules" }
-	return w.pack(ctx, []Tree{{Path: filepath.Join(root, ".kici"), Name: ".kici", Skip: packages}})
+	others := func(name string) bool { return path.Base(name) == "node_modules" }
+	return w.pack(ctx, []Tree{{Path: filepath.Join(root, ".kici"), Name: ".kici", Skip: others}})
 }
 
 // PackDependencies packs what InstallDependencies has made in the repository dir. It may be nothing.
@@ -179,10 +177,12 @@ func (w *Workspace) PackDependencies(ctx context.Context, dir string) (*os.File,
 	return w.pack(ctx, trees)
 }
 
+// packages is the folder of what a workflow imports, relative to the repository.
+const packages = ".kici/node_modules"
+
 // installed lists what the package manager has made in the repository in root, relative to it: the packages of the workflow
 // folder, where they are links the store that they lead to, and the neighbours in the repository that they are links to.
 func installed(root string) []string {
-	const packages = ".kici/node_modules"
 	names := []string{packages}
 	switch packageManager(root) {
 	case "pnpm":
@@ -190,40 +190,7 @@ func installed(root string) []string {
 	case "yarn":
 		names = append(names, "node_modules")
 	}
-	seen := map[string]bool{}
-	for next := []string{packages}; len(next) > 0; next = next[1:] {
-		for _, n := range neighbours(root, next[0]) {
-			if !seen[n] {
-				seen[n] = true
-				names, next = append(names, n), append(next, n+"/node_modules")
-			}
-		}
-	}
-	return names
-}
-
-// neighbours are the folders of the repository to which links in a folder of packages lead, out of all such folders:
-// packages of the same repository.
-func neighbours(root, packages string) (found []string) {
-	dir := filepath.Join(root, filepath.FromSlash(packages))
-	links, _ := filepath.Glob(filepath.Join(dir, "*")) // fails for a malformed pattern only
-	scoped, _ := filepath.Glob(filepath.Join(dir, "@*", "*"))
-	for _, link := range append(links, scoped...) {
-		if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
-			continue
-		}
-		target, err := filepath.EvalSymlinks(link)
-		if err != nil {
-			continue
-		}
-		rel, err := filepath.Rel(root, target)
-		name := filepath.ToSlash(rel)
-		if err != nil || !filepath.IsLocal(rel) || name == "." || slices.Contains(strings.Split(name, "/"), "node_modules") {
-			continue
-		}
-		found = append(found, name)
-	}
-	return found
+	return append(names, neighbours(root, packages)...)
 }
 
 func (w *Workspace) pack(ctx context.Context, trees []Tree) (*os.File, Packed, error) {
