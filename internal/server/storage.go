@@ -154,6 +154,9 @@ func (s *Server) openFiles(_ context.Context, keys *seal.Keyring) error {
 	folder := s.settings.Storage.Folder
 	if folder == "" {
 		folder = s.node.path(blobFolder)
+		if s.settings.DatabaseURL != "" {
+			s.log.Warn("caches and artifacts lie in the data folder of this node; another server on this database would not find them, set KICI_STORAGE_FS_PATH or use s3", "folder", folder)
+		}
 	}
 	files, err := blob.OpenFiles(folder)
 	if err != nil {
