@@ -14,8 +14,10 @@ import (
 	"kici/internal/kit/service"
 )
 
-// uploadPeriod is how often segments are looked at that are not full. Full ones go at once.
-const uploadPeriod = 5 * time.Second
+const (
+	uploadPeriod = 5 * time.Second  // how often segments are looked at that are not full; full ones go at once
+	uploadPause  = 30 * time.Second // how long an object store is left alone that has failed
+)
 
 // copiesFolder is where the data folder holds what was fetched again.
 const copiesFolder = ".copies"
@@ -44,8 +46,17 @@ func (s *Store) Upload(ctx context.Context) error {
 	if s.remote == nil {
 		return nil
 	}
+	var again time.Time // no upload before it
 	return service.Every(ctx, s.log, "log upload", uploadPeriod, s.owed, func(ctx context.Context) error {
-		return errors.Join(s.seal(s.segmentAge), s.upload(ctx))
+		err := s.seal(s.segmentAge)
+		if time.Now().Before(again) {
+			return err
+		}
+		failed := s.upload(ctx)
+		if failed != nil {
+			again = time.Now().Add(uploadPause)
+		}
+		return errors.Join(err, failed)
 	})
 }
 
