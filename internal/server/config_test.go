@@ -101,7 +101,7 @@ func TestConfigOfStorage(t *testing.T) {
 	if err != nil || s.Storage.Folder != "/srv/blobs" || s.Storage.BaseURL != "https://kici.example/base" || s.Storage.S3 != nil {
 		t.Errorf("files: %+v, %v", s.Storage, err)
 	}
-	for _, bad := range []string{"KICI_STORAGE_TYPE=s3", "KICI_STORAGE_TYPE=ftp", "KICI_STORAGE_FS_PATH=blobs", "KICI_STORAGE_FS_BASE_URL=kici.example",
+	for _, bad := range []string{"KICI_STORAGE_TYPE=s3", "KICI_STORAGE_TYPE=ftp", "KICI_STORAGE_LOG_BUCKET=l", "KICI_STORAGE_FS_PATH=blobs", "KICI_STORAGE_FS_BASE_URL=kici.example",
 		"KICI_STORAGE_ENDPOINT=minio:9000", "KICI_STORAGE_EXTERNAL_ENDPOINT=https://h/path", "KICI_STORAGE_UPLOAD_ENDPOINT=x", "KICI_CACHE_MAX_TARBALL_BYTES=5"} {
 		if _, err := load(bad); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", bad, err)

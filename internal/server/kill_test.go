@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,6 +63,12 @@ func seeded(t *testing.T) *rand.Rand {
 // attempt that succeeded, and every acknowledged line of log is there.
 func TestKilledServerLosesNothing(t *testing.T) {
 	servertest.Each(t, nil, testServerKills)
+}
+
+// TestKilledServerLosesNoLogOnItsWayToAnObjectStore is the same with logs in segments. At the end the object store alone has
+// every line.
+func TestKilledServerLosesNoLogOnItsWayToAnObjectStore(t *testing.T) {
+	testServerKills(t, servertest.New(t, func(s *server.Settings) { useBucket(t, s) }))
 }
 
 const (
@@ -198,11 +203,7 @@ func attempts(t *testing.T, h *servertest.Home, condition string) map[string]int
 // requireLogs requires every line of every job in its order, none twice, and among them every acknowledged one.
 func requireLogs(t *testing.T, h *servertest.Home, n int, ledger *servertest.Ledger) {
 	t.Helper()
-	store, err := logs.Open(logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	store := openLogs(t, h)
 	var want []string
 	for i := range killedLog {
 		want = append(want, fmt.Sprint("line ", i))

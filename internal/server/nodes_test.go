@@ -165,6 +165,25 @@ func TestALogIsReadAtAnyNode(t *testing.T) {
 	}
 }
 
+// TestALogInAnObjectStoreOutlivesItsNode stops the node that had the log: the other one has it from the object store.
+func TestALogInAnObjectStoreOutlivesItsNode(t *testing.T) {
+	a, b := twoNodes(t, func(s *server.Settings) { useBucket(t, s) })
+	a.Start(t)
+	there := b.Start(t)
+	b.Employ(t, &servertest.Agent{ID: "agent-of-b", Features: careful, Chunks: 2})
+	a.Push(t, app, "main", a.Commit(t, app, servertest.Lock("build")))
+	a.AwaitRuns(t, 1)
+	there.Stop()
+	var run, job string
+	if err := a.DB.Read().QueryRowContext(t.Context(), "SELECT run_id, job_id FROM execution_jobs").Scan(&run, &job); err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("/api/v1/admin/runs/%s/jobs/%s/steps/0/logs", run, job)
+	if status, body := call(t, a, "GET", path, ""); status != http.StatusOK || !strings.Contains(body, `"totalLines":2`) || !strings.Contains(body, "line 1") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
 func callAs(t *testing.T, h *servertest.Home, method, path, token string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, h.URL()+path, nil)

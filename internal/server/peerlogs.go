@@ -42,15 +42,23 @@ func (s *Server) peerLogs(here http.Handler) http.Handler {
 			here.ServeHTTP(w, r)
 			return
 		}
-		s.passOn(w, r, nodeID)
+		s.passOn(w, r, nodeID, here)
 	})
 }
 
-// passOn sends a request to another node and its answer back, or says which node the caller would have to ask.
-func (s *Server) passOn(w http.ResponseWriter, r *http.Request, nodeID string) {
+// passOn sends a request to another node and its answer back, or says which node the caller would have to ask. What a node
+// that cannot be asked has brought to an object store is read here.
+func (s *Server) passOn(w http.ResponseWriter, r *http.Request, nodeID string, here http.Handler) {
+	without := func(w http.ResponseWriter, r *http.Request, status int, why string) {
+		if s.settings.Storage.S3 != nil {
+			here.ServeHTTP(w, r)
+			return
+		}
+		refuse(w, status, fmt.Sprintf("The log is on node %s, which %s", nodeID, why))
+	}
 	address, why := s.addressOf(r.Context(), nodeID)
 	if address == nil {
-		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("The log is on node %s, which %s", nodeID, why))
+		without(w, r, http.StatusServiceUnavailable, why)
 		return
 	}
 	proxy := httputil.ReverseProxy{
@@ -63,7 +71,7 @@ func (s *Server) passOn(w http.ResponseWriter, r *http.Request, nodeID string) {
 			if r.Context().Err() == nil {
 				s.log.Warn("node does not answer for a log", "node", nodeID, "err", err)
 			}
-			refuse(w, http.StatusBadGateway, fmt.Sprintf("The log is on node %s, which does not answer", nodeID))
+			without(w, r, http.StatusBadGateway, "does not answer")
 		},
 	}
 	proxy.ServeHTTP(w, r)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kici/internal/kit/blob"
 	"kici/internal/server"
 	"kici/internal/server/logs"
 	"kici/internal/server/servertest"
@@ -40,11 +41,7 @@ func TestLogsOfEndedRunsExpire(t *testing.T) {
 			return errors.Is(err, os.ErrNotExist)
 		}, nil)
 		second.Stop()
-		store, err := logs.Open(logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
+		store := openLogs(t, h)
 		if _, _, _, err := store.Lines(t.Context(), ended, 0, 1); !errors.Is(err, logs.ErrExpired) {
 			t.Errorf("log of the run that ended: %v", err)
 		}
@@ -52,6 +49,36 @@ func TestLogsOfEndedRunsExpire(t *testing.T) {
 			t.Errorf("log of the run that goes on: %d lines, %v", len(lines), err)
 		}
 	})
+}
+
+// openLogs opens the logs of a home whose server is not running. With an object store it first uploads what is left, as
+// the next start would, and then reads what is there and nowhere else.
+func openLogs(t *testing.T, h *servertest.Home) *logs.Store {
+	t.Helper()
+	o := logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs")}
+	if h.Settings.Storage.S3 != nil {
+		bucket, err := blob.OpenS3(t.Context(), h.Settings.Storage.Logs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Segments = bucket
+		left := openStore(t, o)
+		if err := errors.Join(left.Flush(t.Context()), left.Close()); err != nil {
+			t.Fatal(err)
+		}
+		o.Root = t.TempDir()
+	}
+	return openStore(t, o)
+}
+
+func openStore(t *testing.T, o logs.Options) *logs.Store {
+	t.Helper()
+	store, err := logs.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
 }
 
 // logOf waits until the only run in that state has its whole log, and gives the log's path.
@@ -78,11 +105,7 @@ func TestLoudStepIsStoredWhole(t *testing.T) {
 	h.AwaitRuns(t, 1)
 	requireAllGreen(t, h, 1)
 	first.Stop()
-	store, err := logs.Open(logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	store := openLogs(t, h)
 	var run string
 	if err := h.DB.Read().QueryRowContext(t.Context(), "SELECT run_id FROM execution_runs").Scan(&run); err != nil {
 		t.Fatal(err)

@@ -68,6 +68,9 @@ func (c storageConfig) check() (out []config.Problem) {
 	if c.Type == "s3" && c.Bucket == "" {
 		out = append(out, config.Problem{Setting: "storage.bucket", Wrong: "KICI_STORAGE_BUCKET is required when KICI_STORAGE_TYPE is s3", Right: "the name of a bucket"})
 	}
+	if c.Type != "s3" && c.LogBucket != "" {
+		out = append(out, config.Problem{Setting: "storage.logBucket", Wrong: "there are buckets only when KICI_STORAGE_TYPE is s3", Right: "no bucket, or the type s3"})
+	}
 	for _, e := range [][2]string{{"storage.endpoint", c.Endpoint}, {"storage.externalEndpoint", c.ExternalEndpoint}, {"storage.uploadEndpoint", c.UploadEndpoint}} {
 		if _, err := blob.ParseEndpoint(e[1]); e[1] != "" && err != nil {
 			out = append(out, config.Problem{Setting: e[0], Wrong: "it is no URL of an object store", Right: "a URL such as https://minio.example:9000, without user and path"})
