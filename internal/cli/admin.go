@@ -42,7 +42,7 @@ func (p Process) adminCommand() *cobra.Command {
 	flags.BoolVar(&a.json, "json", false, "print the API's answer as JSON")
 	cmd.AddCommand(a.tokenCommand(), a.agentTokenCommand(), a.agentsCommand(), a.sourceCommand(), a.triggerCommand(), a.deliveriesCommand(),
 		a.secretCommand(), a.runsCommand(), a.queueCommand(), a.executionCommand(), a.orchestratorCommand(),
-		a.backupCommand(), a.restoreCommand())
+		a.heldRunCommand(), a.backupCommand(), a.restoreCommand())
 	return cmd
 }
 

@@ -16,7 +16,7 @@ import (
 // runsCommand is about runs. Wherever one is named, latest stands for the newest.
 func (a *admin) runsCommand() *cobra.Command {
 	return group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
-		a.runsListCommand(), a.runsShowCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsExplainCommand(),
+		a.runsListCommand(), a.runsShowCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsRerunCommand(), a.runsExplainCommand(),
 		a.runsEventsCommand(), a.runsContextCommand(), a.runsStructuredCommand(), a.runsArtifactsCommand(), a.runsDownloadCommand())
 }
 

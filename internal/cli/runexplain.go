@@ -49,6 +49,9 @@ func (a *admin) printExplanation(why adminwire.Explanation) {
 
 func (a *admin) printExplained(j adminwire.ExplainedJob) {
 	fmt.Fprintf(a.Stdout, "\n%s: %s\n  %s\n", livetree.Clean(j.JobName), j.Status, livetree.Clean(j.Reason.Message))
+	for _, h := range j.Holds {
+		fmt.Fprintf(a.Stdout, "  - hold %s (%s) on %s: %s\n", h.ID, h.HoldType, livetree.Clean(heldPart(h)), livetree.Clean(h.Reason.Message))
+	}
 	for _, s := range j.Steps {
 		fmt.Fprintf(a.Stdout, "  - step %s: %s\n", livetree.Clean(s.StepName), livetree.Clean(stepEnd(s)))
 	}
@@ -79,6 +82,8 @@ func candidate(c adminwire.Candidate) string {
 		return c.AgentID + " fits and is not connected since " + when(c.AwaySince)
 	case !c.Fits:
 		return c.AgentID + " " + strings.Join(c.Missing, "; ")
+	case c.Draining:
+		return c.AgentID + " fits, and its node drains"
 	case len(c.Busy) == 0:
 		return c.AgentID + " fits and is free"
 	}

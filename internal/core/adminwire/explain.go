@@ -20,6 +20,8 @@ type ExplainedJob struct {
 	Reason  ci.Reason    `json:"reason"`
 	Since   Time         `json:"since"` // when it came to where it is, where that is stored
 	Until   Time         `json:"until"` // when the wait ends by itself, null for never
+	// Holds are the open gates on the job, one of its steps, or the workflow that it begins.
+	Holds []HeldRun `json:"holds,omitempty"`
 	// Steps are the steps that did not end well, of a job that has ended.
 	Steps []ExplainedStep `json:"steps,omitempty"`
 	// Agents tells, for a job in the queue, what stands between it and the agents, nearest first, at most MaxCandidates.
@@ -42,11 +44,12 @@ type ExplainedStep struct {
 type Candidate struct {
 	AgentID   string     `json:"agentId"`
 	Fits      bool       `json:"fits"`
-	Missing   []string   `json:"missing"`   // in words; empty when it fits
-	Running   []string   `json:"running"`   // jobs that fill it, by id
-	Busy      []Occupant `json:"busy"`      // the same jobs with their names
-	Slots     int        `json:"slots"`     // how many jobs it takes at a time
-	AwaySince Time       `json:"awaySince"` // not connected since then; null for a connected one
+	Missing   []string   `json:"missing"`            // in words; empty when it fits
+	Running   []string   `json:"running"`            // jobs that fill it, by id
+	Busy      []Occupant `json:"busy"`               // the same jobs with their names
+	Slots     int        `json:"slots"`              // how many jobs it takes at a time
+	AwaySince Time       `json:"awaySince"`          // not connected since then; null for a connected one
+	Draining  bool       `json:"draining,omitempty"` // its node gives out no jobs now
 }
 
 // Full tells whether the agent has no room for another job.

@@ -65,7 +65,7 @@ type Build struct {
 	Protocol int // newest version of the agents' protocol
 }
 
-// Deps are what an API works with. A nil Logs, Live, Trigger, Kicker or Secrets makes its routes answer 503.
+// Deps are what an API works with. A nil Logs, Live, Holds, Reruns, Trigger, Kicker or Secrets makes its routes answer 503.
 type Deps struct {
 	DB        *store.DB
 	Tokens    *auth.Tokens
@@ -75,10 +75,13 @@ type Deps struct {
 	Secrets   Secrets
 	Logs      Logs
 	Live      Live
+	Holds     Holds
+	Reruns    Reruns
 	Kicker    Kicker
 	Artifacts Artifacts // nil: their routes answer 503
 	// Nil: the node gives out no jobs, and the routes about that do not exist.
 	Dispatcher Dispatcher
+	NodeID     string       // of this node
 	Metrics    http.Handler // of /metrics; nil does not serve it
 	Clock      service.Clock
 	Log        *slog.Logger
@@ -170,6 +173,10 @@ func (a *API) routes() []route {
 		{"GET " + base + "/runs/{run}/events", auth.RunRead, false, a.listEvents},
 		{"GET " + base + "/runs/{run}/events/stream", auth.RunRead, false, a.watchRun},
 		{"GET " + base + "/runs/{run}/jobs/{job}/context", auth.RunRead, false, a.showContext},
+
+		{"POST " + base + "/runs/{run}/rerun", auth.RunCancel, false, a.rerun},
+		{"GET " + base + "/held-runs", auth.RunRead, false, a.listHolds},
+		{"POST " + base + "/held-runs/decision", auth.ContextUpdate, false, a.decideHold},
 
 		{"GET " + base + "/executions", auth.RunRead, false, a.listExecutions},
 		{"GET " + base + "/executions/{run}", auth.RunRead, false, a.showExecution},

@@ -52,6 +52,10 @@ type rig struct {
 	Kicked  atomic.Int64 // how many tokens' connections were closed
 	Millis  atomic.Int64 // the time
 
+	// What reruns were asked by, and are answered with.
+	RerunBy  string
+	RerunErr error
+
 	// Tokens of each role, and an owner's that is bound to scopedKey.
 	Owner, Admin, Auditor, Scoped string
 }
@@ -60,6 +64,12 @@ type rig struct {
 func (s *rig) KickToken(context.Context, string) int {
 	s.Kicked.Add(1)
 	return 2
+}
+
+// Rerun makes runs called again, or what the test says.
+func (s *rig) Rerun(_ context.Context, runID, by string) (string, error) {
+	s.RerunBy = by
+	return "again", s.RerunErr
 }
 
 // newRig starts a server for the life of the test. Repositories of local sources are where the test puts them.
@@ -85,7 +95,7 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	t.Cleanup(reader.Close)
 	in := ingest.New(ingest.Deps{Sources: s.Sources, Inbox: inbox.New(db, clock, service.NewPoke(), inbox.Options{NodeID: "n"}), Clock: clock, Log: log,
 		Refs: map[string]forge.Refs{forge.Local: local.New(reader)}})
-	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets, Logs: s.Logs, Live: room,
+	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets, Logs: s.Logs, Live: room, Holds: s.Engine, Reruns: s,
 		Kicker: s, Clock: clock, Log: log, Build: adminapi.Build{Version: "1.2.3", Commit: "abc", Protocol: 1}})
 	s.API.Booted()
 	s.Owner, s.Admin, s.Auditor = s.token(t, auth.RoleOwner, ""), s.token(t, auth.RoleAdmin, ""), s.token(t, auth.RoleAuditor, "")

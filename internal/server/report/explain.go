@@ -13,23 +13,29 @@ import (
 )
 
 // Explain says of every job of a run what exactly it waits for, or by what and why it ended. Why something ended is what
-// was stored when it did.
-func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Explanation, error) {
+// was stored when it did. drainingNode is a node that gives out no jobs now, "" for none.
+func Explain(ctx context.Context, q store.Querier, runID, drainingNode string) (adminwire.Explanation, error) {
 	run, _, err := RunOf(ctx, q, runID)
 	if err != nil {
 		return adminwire.Explanation{}, err
 	}
-	x := explainer{}
+	x := explainer{runID: runID}
 	if x.jobs, err = Jobs(ctx, q, runID, true); err != nil {
 		return adminwire.Explanation{}, err
 	}
 	if x.queued, err = queuedOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
-	if x.view, err = newFleetView(ctx, q); err != nil {
+	if x.view, err = newFleetView(ctx, q, drainingNode); err != nil {
 		return adminwire.Explanation{}, err
 	}
 	if x.cancel, err = cancelOf(ctx, q, runID); err != nil {
+		return adminwire.Explanation{}, err
+	}
+	if x.holds, err = pendingHolds(ctx, q, runID); err != nil {
+		return adminwire.Explanation{}, err
+	}
+	if x.slots, err = slotsOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
 	out := adminwire.Explanation{RunID: runID, WorkflowName: run.WorkflowName, Status: run.Status, Reason: run.Reason,
@@ -76,17 +82,25 @@ type explainer struct {
 	queued map[string]waiting
 	view   fleetView
 	cancel cancelWish
+	holds  []Hold
+	slots  slots
+	runID  string
 }
 
 func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 	e := adminwire.ExplainedJob{JobID: j.JobID, JobName: j.JobName, Status: j.Status, Since: j.CreatedAt}
 	w, inQueue := x.queued[j.JobID]
-	open := x.openNeeds(j)
+	open, holds := x.openNeeds(j), x.holdsOf(j)
+	for _, h := range holds {
+		e.Holds = append(e.Holds, h.HeldRun)
+	}
 	switch {
 	case j.Status.Terminal():
 		e.Reason, e.Since, e.Steps = ended(j), j.CompletedAt, unwell(j.Steps)
 	case j.Status == ci.JobCancelling && inQueue:
 		e.Reason, e.Since = x.cancelling(j), adminwire.At(x.cancel.at)
+	case x.slots.waiting[j.JobID]:
+		e.Reason = x.slots.reason(x.runID)
 	case inQueue:
 		e.Reason = x.view.reason(w)
 		e.Since, e.Until = times(w)
@@ -95,6 +109,8 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 		}
 	case len(open) > 0:
 		e.Reason = needs(open)
+	case len(holds) > 0:
+		e.Reason, e.Since, e.Until = held(holds[0]), holds[0].CreatedAt, holds[0].ExpiresAt
 	case heldByWave(j):
 		e.Reason = wavePlace(j, x.jobs)
 	case j.Reason != nil:
@@ -103,6 +119,17 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 		e.Reason = ci.NewReason(reasonUnknown, "waits, and no reason is stored", nil)
 	}
 	return e
+}
+
+// holdsOf are the open holds on a job: its own, those of its steps, and for a job that needs nothing the workflow's.
+func (x explainer) holdsOf(j adminwire.Job) []Hold {
+	var out []Hold
+	for _, h := range x.holds {
+		if h.JobID != nil && *h.JobID == j.JobID || h.JobID == nil && len(j.Needs) == 0 && !j.Status.Terminal() {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 // times are when a row came to where it stands, and when that ends by itself.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,7 +16,9 @@ import (
 
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
+	"kici/internal/core/lockfile"
 	"kici/internal/core/wire"
+	"kici/internal/decide/contexts"
 	"kici/internal/decide/plan"
 	"kici/internal/kit/service"
 	"kici/internal/server/engine"
@@ -31,9 +34,10 @@ var update = flag.Bool("update", false, "write golden files")
 // floor is a place where runs wait: an engine whose clock the test sets, over a database.
 type floor struct {
 	*engine.Engine
-	t      *testing.T
-	db     *store.DB
-	millis int64
+	t        *testing.T
+	db       *store.DB
+	millis   int64
+	draining string // node
 }
 
 func newFloor(t *testing.T, db *store.DB) *floor {
@@ -73,6 +77,15 @@ func (f *floor) claim(job, agent string, attempt int) {
 	f.t.Helper()
 	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
 		_, err := queue.Claim(ctx, tx, job, agent, "n", attempt, f.millis, f.millis+10_000)
+		return err
+	}))
+}
+
+// holdIDs gives the only hold an id that golden files can name.
+func (f *floor) holdIDs() {
+	f.t.Helper()
+	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE held_runs SET id = 'hold-1'")
 		return err
 	}))
 }
@@ -181,6 +194,38 @@ var situations = []struct {
 		must(f.t, f.JobBeat(f.t.Context(), "a-1", wire.JobHeartbeat{JobID: "id-one"}))
 		must(f.t, f.SweepOnce(f.t.Context()))
 	}},
+	{"held", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		deploy := job("deploy", on("linux"))
+		deploy.Approval = &lockfile.Approval{When: "always", Reason: "ship it", TimeoutSeconds: 3600, Clauses: []lockfile.Clause{{User: "anna"}, {Team: "ops"}}}
+		f.register("r", plan.Plan{Jobs: []plan.Job{deploy, job("after", on("linux"))},
+			Edges: []plan.Edge{{Job: "after", Upstream: "deploy", RunOn: []ci.JobStatus{ci.JobSuccess}}}})
+		f.holdIDs()
+		_, err := f.Decide(f.t.Context(), "hold-1", engine.Vote{By: contexts.Actor{ID: "anna"}, Through: ci.QueueContext, Answer: contexts.Approve})
+		must(f.t, err)
+	}},
+	{"held workflow", func(f *floor) {
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux")), job("after", on("linux"))}, Approval: &lockfile.Approval{When: "always"},
+			Edges: []plan.Edge{{Job: "after", Upstream: "build", RunOn: []ci.JobStatus{ci.JobSuccess}}}})
+		f.holdIDs()
+	}},
+	{"concurrency", func(f *floor) {
+		for i, run := range []string{"first", "second", "r"} {
+			f.agent(fmt.Sprint("a-", i), []string{run}, nil)
+			wait := false
+			j := job(run, on(run))
+			f.register(run, plan.Plan{Jobs: []plan.Job{j}, Concurrency: &lockfile.Concurrency{HasGroup: true, CancelInProgress: &wait}})
+			f.claim("id-"+run, fmt.Sprint("a-", i), 1)
+			f.millis += 1000
+			_, err := engine.Groups{Engine: f.Engine}.Report(f.t.Context(), fmt.Sprint("a-", i), i == 1, wire.ConcurrencyReport{MessageID: run, RunID: run, JobID: "id-" + run, Group: "deploy"})
+			must(f.t, err)
+		}
+	}},
+	{"draining", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+		f.draining = "n"
+	}},
 	{"wave", func(f *floor) {
 		f.agent("a-1", []string{"linux"}, nil)
 		var jobs []plan.Job
@@ -201,7 +246,7 @@ func TestExplainIsExact(t *testing.T) {
 			storetest.Each(t, func(t *testing.T, db *store.DB) {
 				f := newFloor(t, db)
 				s.setup(f)
-				x, err := report.Explain(t.Context(), db.Read(), "r")
+				x, err := report.Explain(t.Context(), db.Read(), "r", f.draining)
 				must(t, err)
 				golden(t, s.name, x)
 			})

@@ -15,7 +15,7 @@ const (
 
 // Hosts lists every known agent by id, with the jobs that it holds.
 func Hosts(ctx context.Context, q store.Querier) ([]adminwire.Host, error) {
-	view, err := newFleetView(ctx, q)
+	view, err := newFleetView(ctx, q, "")
 	if err != nil {
 		return nil, err
 	}

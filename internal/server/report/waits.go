@@ -65,13 +65,15 @@ func clock(millis int64) string { return adminwire.At(millis).Format("15:04:05Z"
 func (v fleetView) pending(w waiting) ci.Reason {
 	candidates := v.candidates(w.selector)
 	line := map[string]any{"ahead": w.ahead, "attempts": w.entry.Attempts, "connected": v.connected}
-	var fitting, free []adminwire.Candidate
+	var fitting, free, drained []adminwire.Candidate
 	for _, c := range candidates {
 		if !c.Fits || !c.AwaySince.IsZero() {
 			continue
 		}
 		fitting = append(fitting, c)
-		if !c.Full() {
+		if c.Draining {
+			drained = append(drained, c)
+		} else if !c.Full() {
 			free = append(free, c)
 		}
 	}
@@ -88,6 +90,8 @@ func (v fleetView) pending(w waiting) ci.Reason {
 			message += "; starting one failed: " + w.provisioning
 			line["provisioningError"] = w.provisioning
 		}
+	case len(free) == 0 && len(drained) > 0:
+		code, message = ci.ReasonDraining, fmt.Sprintf("agent %s fits, and its node drains: it gives out no jobs", drained[0].AgentID)
 	case len(free) == 0:
 		code, message = ci.ReasonQueued, fmt.Sprintf("%s; %s in line before it", allBusy(fitting), plural(w.ahead, "job"))
 	default:
