@@ -39,14 +39,14 @@ type runFact struct {
 
 // jobFact is a job as the database has it.
 type jobFact struct {
-	ID     string
-	Run    string
-	Name   string
-	Status ci.JobStatus
+	ID      string
+	Run     string
+	Name    string
+	Status  ci.JobStatus
 	Reason  string // its code
 	Message string // and its sentence
 	Ended   int64
-	Needs  []needFact
+	Needs   []needFact
 }
 
 // needFact is one job that a job waits for.

@@ -39,6 +39,11 @@ func (s *system) inflict(ctx context.Context, f Fault) error {
 	switch f.Action {
 	case KillServer, PauseServer, RestartServer:
 		return s.nodes[f.Target].suffer(ctx, f)
+	case DrainServer:
+		s.drain(ctx, s.nodes[f.Target], true) // one that is down has nothing to drain
+		service.Sleep(ctx, f.For)
+		s.drain(context.WithoutCancel(ctx), s.nodes[f.Target], false)
+		return nil
 	case KillAgent, PauseAgent, RestartAgent:
 		return s.agents[f.Target].suffer(ctx, f)
 	case Ambush:
@@ -46,6 +51,18 @@ func (s *system) inflict(ctx context.Context, f Fault) error {
 	}
 	s.lines[f.Target].suffer(ctx, f)
 	return nil
+}
+
+// drain lets a server take no work, or take it again, and tells whether it has heard. One that starts anew takes work.
+func (s *system) drain(ctx context.Context, n *node, on bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	api, err := s.Connect(n.current())
+	if err != nil {
+		return false
+	}
+	_, err = api.SetDrain(ctx, on)
+	return err == nil
 }
 
 // suffer is a fault of a process. It is up again at its end.

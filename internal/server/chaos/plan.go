@@ -17,6 +17,7 @@ const (
 	KillServer    Action = "kill server"
 	PauseServer   Action = "pause server"
 	RestartServer Action = "restart server"
+	DrainServer   Action = "drain server"
 	KillAgent     Action = "kill agent"
 	PauseAgent    Action = "pause agent"
 	RestartAgent  Action = "restart agent"
@@ -79,6 +80,7 @@ var actions = []struct {
 	space  int             // targets of one space meet one fault at a time
 }{
 	{KillServer, 4, shape.serverCount, 0}, {PauseServer, 2, shape.serverCount, 0}, {RestartServer, 2, shape.serverCount, 0},
+	{DrainServer, 1, shape.serverCount, 0},
 	{KillAgent, 4, shape.agentCount, 1}, {PauseAgent, 3, shape.agentCount, 1}, {RestartAgent, 2, shape.agentCount, 1},
 	{CutLine, 4, shape.lineCount, 2}, {HoldLine, 2, shape.lineCount, 2}, {LoseLine, 2, shape.lineCount, 2}, {DeafenLine, 2, shape.lineCount, 2},
 	{Ambush, 8, shape.agentCount, 2},

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"kici/internal/client"
+	"kici/internal/kit/service"
 	"kici/internal/proc"
 	"kici/internal/rig"
 )
@@ -197,12 +198,24 @@ func (s *system) heal(ctx context.Context) error {
 	for _, n := range s.nodes {
 		_ = n.with((*proc.Process).Resume) // it may have ended just now
 		err = errors.Join(err, n.up(ctx))
+		s.resume(ctx, n)
 	}
 	for _, a := range s.agents {
 		_ = a.with((*proc.Process).Resume)
 		err = errors.Join(err, a.up(ctx))
 	}
 	return err
+}
+
+// resumeTries is how often a server is asked to take work again: its line to the database may have been cut just now.
+const resumeTries = 20
+
+func (s *system) resume(ctx context.Context, n *node) {
+	for range resumeTries {
+		if s.drain(ctx, n, false) || !service.Sleep(ctx, watchEvery) {
+			return
+		}
+	}
 }
 
 // rest ends agents and servers in peace and leaves what they have written.
