@@ -116,11 +116,15 @@ type offer struct {
 // match decides who gets what, oldest first: each job goes to the first agent by name that fits it and has room. A job
 // that fits nobody here holds up no other. What is decided is no more than one claim takes.
 func (d *Dispatcher) match(ctx context.Context, lost map[string]bool) ([]offer, error) {
+	demanded, err := queue.Demanded(ctx, d.db.Read()) // first, since most passes find the queue empty, and agents are many
+	if err != nil || len(demanded) == 0 {
+		return nil, err
+	}
 	agents, err := d.free(ctx, lost)
 	if err != nil || len(agents) == 0 {
 		return nil, err
 	}
-	waiting, err := d.waiting(ctx, agents)
+	waiting, err := d.waiting(ctx, demanded, agents)
 	if err != nil {
 		return nil, err
 	}
@@ -175,11 +179,7 @@ type waiter struct {
 
 // waiting lists, oldest first, the pending jobs that fit some of the agents, as many as can be given at once. A pin is
 // part of the selector, so a pinned job stands in a line of its own.
-func (d *Dispatcher) waiting(ctx context.Context, agents []vacancy) ([]waiter, error) {
-	demanded, err := queue.Demanded(ctx, d.db.Read())
-	if err != nil {
-		return nil, err
-	}
+func (d *Dispatcher) waiting(ctx context.Context, demanded []string, agents []vacancy) ([]waiter, error) {
 	var out []waiter
 	for _, id := range demanded {
 		selector, err := d.selector(ctx, id)
