@@ -45,7 +45,7 @@ type unpackSpec struct {
 	Paths []string `json:"paths"` // only what lies below these is taken from the archive
 }
 
-// uploadSpec names an archive and where the orchestrator wants it: a plain PUT, signed by its URL.
+// uploadSpec names a file of ours and where the orchestrator wants it: a plain PUT, signed by its URL.
 type uploadSpec struct {
 	URL  string `json:"url"`
 	File string `json:"file"`
@@ -203,12 +203,12 @@ func copyFile(from, to string, info fs.FileInfo) error {
 func upload(ctx context.Context, s uploadSpec) error {
 	f, err := os.Open(s.File)
 	if err != nil {
-		return fmt.Errorf("save cache: %w", err)
+		return fmt.Errorf("store %s: %w", filepath.Base(s.File), err)
 	}
 	defer os.Remove(s.File)
 	defer f.Close()
 	if err := workspace.Upload(ctx, http.DefaultClient, s.URL, f); err != nil {
-		return fmt.Errorf("save cache: %w", err)
+		return fmt.Errorf("store %s: %w", filepath.Base(s.File), err)
 	}
 	return nil
 }

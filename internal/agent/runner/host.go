@@ -114,6 +114,10 @@ func (c *child) call(ctx context.Context, fn string, args json.RawMessage) (any,
 		return with(args, func(s packSpec) (any, error) { return c.dirs.pack(ctx, s) })
 	case "unpack":
 		return with(args, func(s unpackSpec) (any, error) { return c.dirs.unpack(ctx, s) })
+	case "digest":
+		return with(args, func(s digestSpec) (any, error) { return digestFile(ctx, s) })
+	case "attest":
+		return with(args, func(s attestSpec) (any, error) { return c.dirs.attest(s) })
 	case "upload":
 		return with(args, func(s uploadSpec) (any, error) { return nil, upload(ctx, s) })
 	}

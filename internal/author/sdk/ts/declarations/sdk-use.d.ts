@@ -50,9 +50,9 @@ declare module '@kici-dev/sdk' {
       restore(spec: CacheSpec): Promise<{ hit: boolean; matchedKey?: string }>;
       save(spec: CacheSpec): Promise<void>;
     };
-    /** Attests where a file or image was built. */
+    /** Attests which run and job made a file (by its path) or an image (by its SHA-256), for others to verify. */
     attestProvenance(o: {
-      subject: { name: string; digest?: Record<string, string>; path?: string };
+      subject: { name: string; digest?: { sha256: string } | string; path?: string };
       audience?: string;
     }): Promise<{ storageKey: string; subjectDigest: string; bundleMediaType: string }>;
     kici: KiciApi;

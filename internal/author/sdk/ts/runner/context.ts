@@ -4,6 +4,7 @@ import { createStepSecrets, jobOutputs, outputsOf } from '@kici-dev/sdk/runtime'
 import { cacheApi } from './cache';
 import { host } from './host';
 import type { Job, Unit } from './job';
+import { attestProvenance } from './provenance';
 import { shell, type ShellScope } from './shell';
 import type { Signal } from './signal';
 
@@ -56,6 +57,7 @@ export function makeContext(job: Job, index: number, logName: string, signal: Si
     setSecretOutput: (key: string, value: string) => job.setSecretOutput(key, value),
     kici: job.kici,
     cache: cacheApi(job, index),
+    attestProvenance: (options: unknown) => attestProvenance(job, options),
   };
   const optional: Record<string, unknown> = {
     matrix: request.matrixValues, host: request.host, agent: request.agent, fanout: job.fanout, rawPayload: request.event?.payload,
