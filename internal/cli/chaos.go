@@ -84,6 +84,7 @@ func (p Process) printChaos(r chaos.Result, asJSON bool) error {
 	for _, status := range slices.Sorted(maps.Keys(r.Runs)) {
 		fmt.Fprintf(p.Stdout, "  %-22s %d\n", "runs "+status, r.Runs[status])
 	}
+	fmt.Fprintf(p.Stdout, "  %-22s %d\n", "reruns among them", r.Reruns)
 	fmt.Fprintf(p.Stdout, "  %-22s %d, given out %d times, executed %d times\n", "jobs", r.Jobs, r.Attempts, r.Executions)
 	fmt.Fprintf(p.Stdout, "  %-22s %d, all found again unless said below\n", "acknowledged lines", r.AckedLines)
 	for _, v := range r.Violations {

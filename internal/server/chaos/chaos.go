@@ -40,7 +40,8 @@ type Result struct {
 	Seconds    float64        `json:"seconds"` // of torment
 	Settled    float64        `json:"settledSeconds"`
 	Faults     map[Action]int `json:"faults"`
-	Runs       map[string]int `json:"runs"` // by how they ended
+	Runs       map[string]int `json:"runs"`   // by how they ended
+	Reruns     int            `json:"reruns"` // among them
 	Jobs       int            `json:"jobs"`
 	Attempts   int            `json:"attempts"`
 	Executions int            `json:"executions"`
@@ -114,7 +115,7 @@ func (r *Result) judge(f facts) {
 	for _, run := range f.Runs {
 		r.Runs[string(run.Status)]++
 	}
-	r.Jobs, r.Attempts, r.Executions, r.AckedLines = len(f.Jobs), len(f.Attempts), len(f.Executions), len(f.Acked.Lines)
+	r.Reruns, r.Jobs, r.Attempts, r.Executions, r.AckedLines = len(f.Reruns), len(f.Jobs), len(f.Attempts), len(f.Executions), len(f.Acked.Lines)
 	r.Violations = Check(f)
 	if len(r.Violations) == 0 {
 		r.Status = "success"

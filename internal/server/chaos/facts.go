@@ -17,6 +17,7 @@ type facts struct {
 
 	// What the senders, the steps and the wire know.
 	Accepted   []acceptance
+	Reruns     []rerun
 	Executions []execution
 	Acked      ackedFacts
 	Seen       []sighting
@@ -101,6 +102,9 @@ type execution struct {
 
 // acceptance is a push whose sender was told that it is taken care of.
 type acceptance struct{ Mark, Delivery string }
+
+// rerun is a run of which somebody was told that it repeats another.
+type rerun struct{ Run, Parent string }
 
 // ackedFacts is what servers have acknowledged to agents.
 type ackedFacts struct {

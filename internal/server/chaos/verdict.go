@@ -32,7 +32,7 @@ var promises = []struct {
 }{
 	{"no server and no agent ends by itself", (*check).crashes},
 	{"every run ends", (*check).ends},
-	{"an accepted push has each of its runs once", (*check).deliveries},
+	{"an accepted push has each of its runs once, and a rerun its own", (*check).deliveries},
 	{"a run has the jobs of its workflow", (*check).plans},
 	{"a run ends as its jobs say", (*check).folds},
 	{"a run that has ended stays as it is", (*check).stays},
@@ -183,6 +183,12 @@ func (c *check) deliveries() {
 			if runs[a.Mark][workflow] == 0 {
 				c.fail("push %s was accepted as %s and has no run of %s", a.Mark, a.Delivery, workflow)
 			}
+		}
+	}
+	for _, again := range c.Reruns {
+		if r, parent := c.runs[again.Run], c.runs[again.Parent]; r.Parent != again.Parent || r.Workflow != parent.Workflow || r.Mark != parent.Mark {
+			c.fail("run %s was told to repeat run %s of %s for push %s, and it is of %q for push %q and repeats %q", again.Run, again.Parent,
+				parent.Workflow, parent.Mark, r.Workflow, r.Mark, r.Parent)
 		}
 	}
 	for mark, of := range runs {

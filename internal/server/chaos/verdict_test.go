@@ -175,6 +175,7 @@ func TestWhatIsAllowedPasses(t *testing.T) {
 		{"a run that repeats another", func(f *facts) {
 			again := kept()
 			f.addRun("again", ci.RunSuccess, nil)
+			f.Reruns = []rerun{{Run: "again", Parent: "ladder"}}
 			*f.run("again") = runFact{ID: "again", Mark: "push-0", Workflow: "ladder", Parent: "ladder", Status: ci.RunSuccess, Created: 2_000_000, Ended: 3_000_000}
 			for _, j := range again.Jobs {
 				if j.Run == "ladder" {
@@ -227,6 +228,7 @@ func TestEveryBrokenPromiseIsSeen(t *testing.T) {
 		{"an attempt is left open", func(f *facts) { f.attempt("ladder/pack").Ended = 0 }, "every run ends", "attempt 1 of job pack"},
 		{"an accepted push is lost", func(f *facts) { f.Accepted = append(f.Accepted, acceptance{"push-1", "other"}) }, "an accepted push", "push-1"},
 		{"a push has a run twice", func(f *facts) { f.addRun("twin", ci.RunSuccess, nil); f.run("twin").Workflow = "ladder" }, "an accepted push", "2 runs of ladder"},
+		{"an accepted rerun is lost", func(f *facts) { f.Reruns = []rerun{{Run: "again", Parent: "ladder"}} }, "an accepted push", "told to repeat run ladder"},
 		{"a job is missing", func(f *facts) { f.job("ladder/pack").Run = "storm" }, "a run has the jobs", "run ladder"},
 		{"a run is green with a failed job", func(f *facts) { f.job("ladder/tell").Status = ci.JobTimedOutStale }, "a run ends as its jobs", "say failed"},
 		{"a run is green with a cancelled job", func(f *facts) { f.job("ladder/tell").Status = ci.JobCancelled }, "a run ends as its jobs", "say cancelled"},

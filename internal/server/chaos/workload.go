@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +24,7 @@ type workload struct {
 
 	mu       sync.Mutex
 	accepted []acceptance
+	reruns   []rerun
 	seen     map[string]told // of ended runs, what was told first
 	denied   []sighting      // what was told otherwise later
 	open     []string        // runs that have not ended, as of the last look
@@ -38,9 +41,10 @@ type told struct {
 const (
 	pushEvery   = 250 * time.Millisecond
 	watchEvery  = 200 * time.Millisecond
-	cancelEvery = 1500 * time.Millisecond
+	meddleEvery = 1500 * time.Millisecond
 	answerTime  = 5 * time.Second // a sender that waits longer for its answer sends again
 	forcedShare = 4               // one cancel in so many is forced
+	repeatShare = 3               // one meddling in so many repeats a run
 )
 
 // openStatuses are those of runs that have not ended.
@@ -59,7 +63,8 @@ func (w *workload) push(ctx, life context.Context) {
 func (w *workload) openRuns() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(len(w.open), len(w.accepted)*len(workflowJobs)-w.total) // what was accepted and is no run yet counts too
+	accepted := len(w.accepted)*len(workflowJobs) + len(w.reruns)
+	return max(len(w.open), accepted-w.total) // what was accepted and is no run yet counts too
 }
 
 func (w *workload) pushOne(life context.Context, mark string) {
@@ -127,16 +132,40 @@ func (w *workload) noteLocked(run string, status ci.RunStatus, asked time.Time) 
 	}
 }
 
-// meddle cancels runs until ctx ends.
+// meddle cancels runs and repeats others, until ctx ends.
 func (w *workload) meddle(ctx context.Context) {
-	for service.Sleep(ctx, time.Duration(rand.Int64N(int64(2*cancelEvery)))) {
-		w.mu.Lock()
-		open := w.open
-		w.mu.Unlock()
-		if len(open) > 0 {
+	for service.Sleep(ctx, time.Duration(rand.Int64N(int64(2*meddleEvery)))) {
+		open, ended := w.known()
+		switch {
+		case rand.IntN(repeatShare) == 0 && len(ended) > 0:
+			w.repeat(ctx, ended[rand.IntN(len(ended))])
+		case len(open) > 0:
 			w.cancel(ctx, open[rand.IntN(len(open))])
 		}
 	}
+}
+
+// known lists the runs that were open when they were last looked at, and those that have ended.
+func (w *workload) known() (open, ended []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open, slices.Collect(maps.Keys(w.seen))
+}
+
+func (w *workload) repeat(ctx context.Context, run string) {
+	ctx, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
+	api, err := w.anyAPI()
+	if err != nil {
+		return
+	}
+	made, err := api.Rerun(ctx, run)
+	if err != nil {
+		return // it was repeated a moment ago, or the server is down
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reruns = append(w.reruns, rerun{Run: made.RunID, Parent: run})
 }
 
 func (w *workload) cancel(ctx context.Context, run string) {
@@ -201,7 +230,7 @@ func (w *workload) explainOne(ctx context.Context, run string) (adminwire.Explan
 func (w *workload) testify(f *facts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f.Accepted = w.accepted
+	f.Accepted, f.Reruns = w.accepted, w.reruns
 	for run, first := range w.seen {
 		f.Seen = append(f.Seen, sighting{Run: run, Status: first.status})
 	}
