@@ -38,8 +38,7 @@ func (c *conn) bridge(ctx context.Context, m wire.Message) error {
 	case wire.ProvenanceUploadComplete:
 		return c.ask(ctx, m.JobID, nil, nil)
 	case wire.EventEmit:
-		return c.ask(ctx, m.JobID, wire.EventEmitResponse{RequestID: m.RequestID, Error: noEvents},
-			wire.EventEmitResponse{RequestID: m.RequestID, Error: errNotOwner})
+		return c.event(ctx, m)
 	case wire.APIRequest:
 		return c.apiRequest(ctx, m)
 	}
@@ -130,5 +129,27 @@ func (c *conn) approval(ctx context.Context, m wire.ApprovalRequest) error {
 		c.answer(*answer)
 	}
 	c.acknowledge(m.MessageID)
+	return nil
+}
+
+// event stores what a job tells others, beside the reader and before whatever the agent says next of the job's end.
+func (c *conn) event(ctx context.Context, m wire.EventEmit) error {
+	job, ok, err := c.owns(ctx, m.JobID, wire.EventEmitResponse{RequestID: m.RequestID, Error: errNotOwner})
+	if err != nil || !ok {
+		return err
+	}
+	if c.hub.Events == nil {
+		c.answer(wire.EventEmitResponse{RequestID: m.RequestID, Error: noEvents})
+		return nil
+	}
+	c.aside(job.JobID, func(ctx context.Context) {
+		answer, err := c.hub.Events.Emit(ctx, job, m)
+		if err != nil {
+			c.hub.Log.Warn("event not stored", "agent", c.name(), "run", job.RunID, "job", job.JobID, "err", err)
+			answer = wire.EventEmitResponse{Error: apiTrouble}
+		}
+		answer.RequestID = m.RequestID
+		c.answer(answer)
+	})
 	return nil
 }

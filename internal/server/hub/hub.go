@@ -124,6 +124,7 @@ type Deps struct {
 	Cache       Cache
 	Concurrency Concurrency
 	Approvals   Approvals
+	Events      Events
 	Pools       func() []Pool // of this node and others; must be quick
 }
 

@@ -43,6 +43,13 @@ type Approvals interface {
 	Request(ctx context.Context, agentID string, m wire.ApprovalRequest) (*wire.ApprovalResolved, error)
 }
 
+// Events takes what jobs tell other workflows.
+type Events interface {
+	// Emit stores the event and has committed when it returns. Who tells it follows from the job, never from the frame. An
+	// answer with an Error is for the job to read. RequestID is filled in by the hub.
+	Emit(ctx context.Context, job engine.Owned, m wire.EventEmit) (wire.EventEmitResponse, error)
+}
+
 // Pool is a scaler as jobs may see it through the agent API.
 type Pool struct {
 	Name      string     `json:"name"`

@@ -363,3 +363,64 @@ func TestTheInventoryIsAskedByMatchers(t *testing.T) {
 		}
 	}
 }
+
+// fakeEvents notes who emits what in the engine's list of calls.
+type fakeEvents struct {
+	engine *fakeEngine
+	answer wire.EventEmitResponse
+	fail   error
+	held   chan struct{} // nil: at once
+}
+
+func (f *fakeEvents) Emit(_ context.Context, job engine.Owned, m wire.EventEmit) (wire.EventEmitResponse, error) {
+	if f.held != nil {
+		<-f.held
+	}
+	return f.answer, errors.Join(f.engine.note("emit "+m.EventName+" "+job.RunID), f.fail)
+}
+
+func withEvents(events *fakeEvents) option {
+	return func(d *Deps) {
+		events.engine = d.Engine.(*fakeEngine)
+		d.Events = events
+	}
+}
+
+func TestAnEventIsAnsweredOnceItIsStored(t *testing.T) {
+	tests := []struct {
+		name   string
+		events *fakeEvents
+		want   wire.EventEmitResponse
+	}{
+		{"stored", &fakeEvents{answer: wire.EventEmitResponse{DeliveryID: "e1"}}, wire.EventEmitResponse{RequestID: "m", DeliveryID: "e1"}},
+		{"refused", &fakeEvents{answer: wire.EventEmitResponse{Error: "Event name is reserved"}},
+			wire.EventEmitResponse{RequestID: "m", Error: "Event name is reserved"}},
+		{"trouble of the server", &fakeEvents{fail: errors.New("the store at 10.0.0.1 is down")}, wire.EventEmitResponse{RequestID: "m", Error: "internal error"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, withEvents(tt.events))
+			b.engine.give("a", "j")
+			p, _ := b.join(t, agent("a"))
+			p.send(wire.EventEmit{RequestID: "m", JobID: "j", EventName: "built"})
+			if d := cmp.Diff(tt.want, expect[wire.EventEmitResponse](p)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestAnEventOfAJobIsStoredBeforeTheJobEnds(t *testing.T) {
+	held := make(chan struct{})
+	b := newBench(t, withEvents(&fakeEvents{held: held}))
+	b.engine.give("a", "j")
+	p, _ := b.join(t, agent("a"))
+	p.send(wire.EventEmit{RequestID: "1", JobID: "theirs", EventName: "forged"})
+	p.send(wire.EventEmit{RequestID: "2", JobID: "j", EventName: "built"})
+	p.send(status("j", "3", ci.JobSuccess))
+	close(held)
+	b.engine.await(t, "job j success")
+	if d := cmp.Diff([]string{"connected a", "emit built run-of-j", "job j success"}, b.engine.seen()); d != "" {
+		t.Error(d)
+	}
+}
