@@ -36,7 +36,7 @@ var rooms = []string{
 	"internal/server/secrets", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",
 	"internal/server/forge/generic", "internal/server/forge/local", "internal/server/inbox", "internal/server/logs",
 	"internal/server/timeline", "internal/server/queue", "internal/server/engine", "internal/server/cache",
-	"internal/server/scaler", "internal/server/dispatch",
+	"internal/server/scaler", "internal/server/events", "internal/server/dispatch",
 	"internal/server/hub", "internal/server/pipeline", "internal/server/ingest", "internal/server/report", "internal/server/live",
 	"internal/server/backup",
 	"internal/server/adminapi", "internal/server",

@@ -11,6 +11,7 @@ import (
 
 	"kici/internal/kit/config"
 	"kici/internal/kit/seal"
+	"kici/internal/server/events"
 )
 
 // Config is what an operator writes in a file, in variables and in flags.
@@ -57,6 +58,13 @@ type Config struct {
 	UserCacheQuota  int64          `key:"userCacheQuotaBytes" env:"KICI_USER_CACHE_QUOTA_BYTES" default:"5g" min:"1" unit:"bytes" help:"Caches of jobs that an organisation keeps. Beyond it, what was used longest ago goes."`
 	UserCacheTTL    time.Duration  `key:"userCacheTtlMs" env:"KICI_USER_CACHE_TTL_MS" default:"604800000" min:"1" unit:"ms" help:"How long a cache of a job is kept after its last use."`
 	Artifacts       artifactConfig `key:"artifacts"`
+
+	EventRouter struct {
+		MaxChainDepth int           `key:"maxChainDepth" env:"KICI_EVENT_ROUTER_MAX_CHAIN_DEPTH" default:"10" min:"1" help:"Events that runs cause one after the other. One that would come after so many is refused."`
+		PerMinute     int           `key:"rateLimitPerWorkflowPerMinute" env:"KICI_EVENT_ROUTER_RATE_LIMIT_PER_WORKFLOW_PER_MINUTE" default:"100" min:"1" help:"Events of one name that the jobs of one workflow may emit within a minute."`
+		TTL           time.Duration `key:"eventTtlSeconds" env:"KICI_EVENT_ROUTER_EVENT_TTL_SECONDS" default:"604800" min:"60" unit:"s" help:"How long an event is kept."`
+		Cleanup       time.Duration `key:"cleanupIntervalMs" env:"KICI_EVENT_ROUTER_CLEANUP_INTERVAL_MS" default:"3600000" min:"1000" unit:"ms" help:"How often events that are too old are removed."`
+	} `key:"eventRouter"`
 
 	Secrets struct {
 		Key            string `key:"key" env:"KICI_SECRET_KEY" secret:"true" help:"Master key: 64 hex digits, or base64 of 32 bytes. Without it the data folder keeps one."`
@@ -141,6 +149,7 @@ func (c Config) Settings() (Settings, error) {
 	s.Hub.NoAuth = c.AgentAuth == "none"
 	s.Inbox.DedupTTL = c.DedupTTL
 	s.Storage = c.storage()
+	s.Events = events.Settings{MaxChainDepth: c.EventRouter.MaxChainDepth, PerMinute: c.EventRouter.PerMinute, TTL: c.EventRouter.TTL, SweepEvery: c.EventRouter.Cleanup}
 	s.Engine.RecoveryWindow = 2 * c.MaxReconnectDelay
 	s.Address, s.PressureAt = strings.TrimRight(c.Cluster.Address, "/"), c.Queue.Pressure
 	s.Engine.QueueTimeout, s.Engine.QueueMaxDepth = c.Queue.Timeout, c.Queue.MaxDepth
@@ -205,14 +214,15 @@ var withoutEffect = []string{
 	"KICI_PLATFORM_*", "KICI_DASHBOARD_URL", "KICI_WEBHOOK_*", "KICI_PROVENANCE_*", "KICI_ORCHESTRATOR_*", "KICI_SKIP_S3_SENTINEL_VALIDATION",
 	"KICI_AGENT_TOKEN_TTL_MS", "KICI_ROSTER_*", "KICI_HOST_REBOOT_DEADLINE_MS", "KICI_MAX_FANOUT_HOSTS",
 	"KICI_STALE_DETECTOR_SCAN_INTERVAL_MS", "KICI_SCALER_*", "KICI_MACHINE_LEDGER_DIR", "KICI_REROUTE_*", "KICI_MAX_GITHUB_PAYLOAD_BYTES",
-	"KICI_LOCK_FILE_MAX_BYTES", "KICI_EVENT_*", "KICI_GITHUB_*", "KICI_LOCKFILE_*", "KICI_CACHE_BUILD_TIMEOUT_MS",
+	"KICI_LOCK_FILE_MAX_BYTES", "KICI_EVENT_LOG_*", "KICI_EVENT_ROUTER_MAX_DISPATCH_ATTEMPTS",
+	"KICI_EVENT_ROUTER_LEASE_*", "KICI_EVENT_ROUTER_RETRY_*", "KICI_GITHUB_*", "KICI_LOCKFILE_*", "KICI_CACHE_BUILD_TIMEOUT_MS",
 	"KICI_INGEST_*", "KICI_GLOBAL_WORKFLOWS_ENABLED", "KICI_STORAGE_PATH", "KICI_COLD_STORE_*", "KICI_PG_CUSTOMER_SECRETS", "KICI_PROVIDERS_*",
 }
 
 // keysWithoutEffect are the same for the file.
 var keysWithoutEffect = []string{
 	"platform", "scaler", "agentTokenTtlMs", "rosterGraceMs", "rosterTtlMs", "lockfileCache",
-	"staleDetector.scanIntervalMs", "pgCustomerSecrets", "webhookPayloadDir", "cacheBuildTimeoutMs", "eventRouter", "eventLog", "server.tlsCertPath",
+	"staleDetector.scanIntervalMs", "pgCustomerSecrets", "webhookPayloadDir", "cacheBuildTimeoutMs", "eventLog", "server.tlsCertPath",
 	"cluster.joinToken", "cluster.role", "cluster.peers", "cluster.coordinatorUrl", "cluster.peerHeartbeatIntervalMs",
 	"cluster.peerMaxReconnectDelayMs", "cluster.peerStaleTimeoutMs", "cluster.raftElectionTimeoutMinMs",
 	"cluster.raftElectionTimeoutMaxMs", "cluster.raftHeartbeatMs",

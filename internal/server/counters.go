@@ -7,6 +7,7 @@ import (
 	"kici/internal/core/ci"
 	"kici/internal/kit/telemetry"
 	"kici/internal/server/dispatch"
+	"kici/internal/server/events"
 	"kici/internal/server/report"
 )
 
@@ -19,6 +20,7 @@ const (
 // counters are the metrics that something is counted into.
 type counters struct {
 	received, processed, duplicates, shed *telemetry.Counter
+	dropped                               *telemetry.Counter
 
 	depth, depthByLabel       *telemetry.Gauge
 	executions, steps, silent *telemetry.Counter
@@ -36,6 +38,7 @@ func newCounters(r *telemetry.Registry) *counters {
 		processed:  r.Counter("kici_orch_webhooks_processed_total", "Deliveries processed, by result.", label("result")),
 		duplicates: r.Counter("kici_orch_dedup_hits_total", "Deliveries that had been seen before."),
 		shed:       r.Counter("kici_orch_ingest_shed_total", "Deliveries refused under load, by reason.", label("reason")),
+		dropped:    r.Counter("kici_orch_events_dropped_total", "Events of workflows that nothing acted on, by reason.", label("reason")),
 
 		depth: r.Gauge("kici_orch_dispatch_queue_depth", "Jobs that wait for an agent or are with one.", label("status")),
 		depthByLabel: r.Gauge("kici_orch_dispatch_queue_depth_by_label", "Jobs that wait for an agent, once under each label that they name.",
@@ -54,6 +57,9 @@ func newCounters(r *telemetry.Registry) *counters {
 	c.showDepth(dispatch.Depth{})
 	for _, g := range []*telemetry.Gauge{c.stale, c.unreachable} {
 		g.Set(0)
+	}
+	for _, reason := range events.DropReasons {
+		c.dropped.Add(0, reason)
 	}
 	for _, s := range []ci.RunStatus{ci.RunSuccess, ci.RunFailed, ci.RunCancelled} {
 		c.executions.Add(0, string(s))
@@ -106,6 +112,9 @@ func (c *counters) countRun(r report.EndedRun) {
 func (s *Server) watchQueue(ctx context.Context) error {
 	return s.dispatch.Watch(ctx, s.counters.showDepth)
 }
+
+// dropEvents counts events that nobody will act on.
+func (c *counters) dropEvents(reason string, n int) { c.dropped.Add(float64(n), reason) }
 
 // expose registers what is kept elsewhere.
 func (s *Server) expose() {

@@ -23,6 +23,7 @@ import (
 	"kici/internal/server/cluster"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
+	"kici/internal/server/events"
 	"kici/internal/server/forge"
 	"kici/internal/server/forge/generic"
 	"kici/internal/server/forge/git"
@@ -61,6 +62,7 @@ type Server struct {
 	inbox    *inbox.Inbox
 	ingest   *ingest.Ingest
 	pipeline *pipeline.Pipeline
+	events   *events.Room
 	engine   *engine.Engine
 	dispatch *dispatch.Dispatcher
 	hub      *hub.Hub
@@ -152,12 +154,14 @@ func (s *Server) openExecution() {
 	settings.NodeID = s.node.id
 	s.live = live.New(live.Deps{DB: s.db, Logs: s.logs, Clock: s.clock, Log: s.log})
 	s.spread = s.bell.Line("effects", s.effects)
+	s.events = events.New(events.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: s.settings.Events,
+		Wake: s.bell.Line("event_channel", service.NewPoke()), Dropped: s.counters.dropEvents})
 	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
-		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.spread, Changed: s.runChanged, Outputs: s.secrets})
+		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.spread, Events: s.events, Changed: s.runChanged, Outputs: s.secrets})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
-		Cache: s.cache, Concurrency: engine.Groups{Engine: s.engine}, Approvals: engine.Approvals{Engine: s.engine},
+		Cache: s.cache, Concurrency: engine.Groups{Engine: s.engine}, Approvals: engine.Approvals{Engine: s.engine}, Events: s.events,
 		Poke: s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
 }
 
@@ -214,6 +218,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go("log upload", s.logs.Upload)
 	s.loops.Go("log retention", s.sweepLogs)
 	s.loops.Go("cache sweep", s.cache.Sweep)
+	s.loops.Go("event sweep", s.events.Sweep)
 	if err := s.hub.Start(ctx); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"kici/internal/server/cache"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
+	"kici/internal/server/events"
 	"kici/internal/server/hub"
 	"kici/internal/server/inbox"
 	"kici/internal/server/logs"
@@ -45,6 +46,7 @@ type Settings struct {
 	Engine      engine.Settings
 	Hub         hub.Settings
 	Inbox       inbox.Options
+	Events      events.Settings
 }
 
 // DefaultSettings are those of a server without configuration, but for its data folder.
@@ -63,6 +65,7 @@ func DefaultSettings() Settings {
 		AckTimeout:  10 * time.Second,
 		Engine:      engine.DefaultSettings(),
 		Hub:         hub.DefaultSettings(),
+		Events:      events.DefaultSettings(),
 	}
 }
 

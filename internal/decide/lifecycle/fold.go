@@ -11,6 +11,7 @@ import (
 type Summary struct {
 	Name   string
 	Status ci.JobStatus
+	Kind   ci.JobKind
 }
 
 // driftReason is what people read when a run in check mode found something to change.

@@ -33,11 +33,13 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 	tx.After(func() { e.changed(run.ID) })
 	now := e.clock.Millis()
 	var ended []string
+	var news endings
 	for _, o := range outcomes {
 		if err := e.admit(ctx, tx, &run, &o, now); err != nil {
 			return err
 		}
 		ended = append(ended, o.Ended...)
+		news.reported(o)
 	}
 	if len(ended) == 0 {
 		return nil
@@ -49,13 +51,14 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 		if err != nil {
 			return err
 		}
+		news.jobs = append(news.jobs, a.Job)
 		follow := lifecycle.Ended(a, now)
 		if err := e.admit(ctx, tx, &run, &follow, now); err != nil {
 			return err
 		}
 		ended = append(ended, follow.Ended...)
 	}
-	return e.settle(ctx, tx, run, now)
+	return e.settle(ctx, tx, run, news, now)
 }
 
 // admit stores an outcome, without the jobs that their gates do not let into the queue.
@@ -66,10 +69,13 @@ func (e *Engine) admit(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o 
 	return e.storeOutcome(ctx, tx, run, *o, now)
 }
 
-// settle ends the run when its last job has ended.
-func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) error {
-	open, err := anyOpen(ctx, tx, run.ID)
-	if err != nil || open {
+// settle tells of the jobs that ended, and ends the run when the last of its jobs is among them.
+func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, news endings, now int64) error {
+	from, open, err := standing(ctx, tx, run.ID)
+	if err != nil {
+		return err
+	}
+	if err := e.announceJobs(ctx, tx, from, news, now); err != nil || open {
 		return err
 	}
 	jobs, err := loadSummaries(ctx, tx, run.ID)
@@ -80,7 +86,11 @@ func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, no
 	if err != nil {
 		return err
 	}
-	return e.storeOutcome(ctx, tx, &run, lifecycle.Settle(run, jobs, drift, now), now)
+	o := lifecycle.Settle(run, jobs, drift, now)
+	if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil || o.Run == nil {
+		return err
+	}
+	return e.announceEnd(ctx, tx, from, run, jobs, now)
 }
 
 // storeOutcome writes the changes of one decision, in lock order: run, jobs, queue rows, outbox.

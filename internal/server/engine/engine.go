@@ -53,6 +53,7 @@ type Engine struct {
 	follow   service.Poke // there may be something for runs in the outbox
 	changed  func(runID string)
 	contexts Contexts
+	events   Events
 	scalable func(label.Selector) bool
 	outputs  SecretOutputs
 }
@@ -73,6 +74,8 @@ type Deps struct {
 	Contexts Contexts
 	// Outputs keeps secret outputs. Nil drops them.
 	Outputs SecretOutputs
+	// Events takes note of the ends of jobs and runs. Nil: nobody does.
+	Events Events
 }
 
 // New makes an engine. It owns no goroutine; Sweep is the loop to run.
@@ -84,7 +87,7 @@ func New(d Deps) *Engine {
 		d.Scalable = func(label.Selector) bool { return false }
 	}
 	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(),
-		changed: d.Changed, contexts: d.Contexts, outputs: d.Outputs, scalable: d.Scalable}
+		changed: d.Changed, contexts: d.Contexts, outputs: d.Outputs, events: d.Events, scalable: d.Scalable}
 }
 
 // errRaced says that a row changed between reading and writing. The command is decided again.

@@ -243,15 +243,9 @@ func queryEdges(ctx context.Context, tx *store.Tx, jobID, query string, args ...
 	return edges, rows.Err()
 }
 
-// anyOpen tells whether some job of the run has not ended.
-func anyOpen(ctx context.Context, tx *store.Tx, runID string) (open bool, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM execution_jobs WHERE run_id = $1 AND completed_at IS NULL)", runID).Scan(&open)
-	return open, err
-}
-
 // loadSummaries reads all jobs of a run for the fold.
 func loadSummaries(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Summary, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT job_name, status FROM execution_jobs WHERE run_id = $1 ORDER BY position", runID)
+	rows, err := tx.QueryContext(ctx, "SELECT job_name, status, kind FROM execution_jobs WHERE run_id = $1 ORDER BY position", runID)
 	if err != nil {
 		return nil, fmt.Errorf("load job statuses: %w", err)
 	}
@@ -259,7 +253,7 @@ func loadSummaries(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle
 	var out []lifecycle.Summary
 	for rows.Next() {
 		var s lifecycle.Summary
-		if err := rows.Scan(&s.Name, &s.Status); err != nil {
+		if err := rows.Scan(&s.Name, &s.Status, &s.Kind); err != nil {
 			return nil, err
 		}
 		out = append(out, s)

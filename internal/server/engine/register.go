@@ -25,13 +25,16 @@ func (e *Engine) Register(ctx context.Context, r Registration) error {
 		if err != nil || !created {
 			return err
 		}
+		if err := e.announceRepetition(ctx, tx, r); err != nil {
+			return err
+		}
 		run := lifecycle.Run{ID: r.RunID, Status: ci.RunPending, CreatedAt: now, TimeoutMs: r.Plan.TimeoutMs}
 		failure, err := e.admission(ctx, tx, r.Plan)
 		if err != nil {
 			return err
 		}
 		if failure != nil {
-			return e.apply(ctx, tx, run, lifecycle.Stillborn(*failure, now))
+			return e.stillborn(ctx, tx, r, run, *failure, now)
 		}
 		in := newInsertion(r.RunID, checkout{r.CloneURL, r.CheckoutRef, r.SHA}, now)
 		if err := in.jobs(ctx, tx, r.Plan.Jobs, 0, positionStep); err != nil {
@@ -147,7 +150,7 @@ func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) (bo
 		r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA), nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)),
 		nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)), nullText(ci.CutName(r.Sender)), nullText(ci.CutName(r.TriggeredBy)),
 		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event)), nullText(string(r.Plan.Document)), concurrency,
-		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier))))
+		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth))
 	if err != nil {
 		return false, fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}
@@ -158,7 +161,7 @@ const (
 	insertRunRow = `INSERT INTO execution_runs (run_id, org_id, routing_key, workflow_name, status, provider, repo_identifier, ref, sha,
     delivery_id, request_id, trigger_event, trigger_decision, commit_message, sender, triggered_by, lock_file_source,
     workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode,
-    context, trust_tier)
-VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
+    context, trust_tier, chain_depth)
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)
 ON CONFLICT (run_id) DO NOTHING`
 )

@@ -37,6 +37,7 @@ type Registration struct {
 	OriginalRunID  string // the first of a chain of repetitions
 	CheckMode      string // "", apply, check or check-fail-on-drift
 	TrustTier      ci.Tier
+	ChainDepth     int    // of the event that started the run, 0 when none did
 	LockFileSource string // head or base
 	Plan           plan.Plan
 }

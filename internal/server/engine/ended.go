@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"kici/internal/core/ci"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/server/store"
+)
+
+// Events takes note of what other workflows may wait for, in the transaction that makes it true. An error undoes the
+// change. Jobs that only work for other jobs are never told of.
+type Events interface {
+	JobEnded(ctx context.Context, tx *store.Tx, from Source, job EndedJob) error
+	RunEnded(ctx context.Context, tx *store.Tx, from Source, run EndedRun) error
+	RunRepeated(ctx context.Context, tx *store.Tx, from Source, again Repetition) error
+}
+
+// Source is where a run comes from. It never changes.
+type Source struct {
+	RunID      string
+	OrgID      string
+	RoutingKey string
+	Repo       string
+	Workflow   string
+	ChainDepth int  // of the event that started the run, 0 when none did
+	Test       bool // the run tries something out
+}
+
+// EndedJob is a job at its end.
+type EndedJob struct {
+	ID         string
+	Name       string
+	Status     ci.JobStatus
+	DurationMs int64                  // 0 when it never started
+	Steps      []lifecycle.StepResult // as its agent reported them with the end
+}
+
+// EndedRun is a run at its end.
+type EndedRun struct {
+	Status     ci.RunStatus
+	DurationMs int64
+	Jobs       []lifecycle.Summary // in the order in which their author wrote them
+}
+
+// Repetition is how a run came to repeat another.
+type Repetition struct {
+	ParentRunID string
+	SHA         string
+	TriggeredBy string
+}
+
+// SourceOf reads where a run comes from. Error: ErrRunNotFound.
+func SourceOf(ctx context.Context, q store.Querier, runID string) (Source, error) {
+	from, _, err := standing(ctx, q, runID)
+	if isNoRows(err) {
+		return from, ErrRunNotFound
+	}
+	return from, err
+}
+
+// standing tells where a run comes from, and whether some job of it has not ended.
+func standing(ctx context.Context, q store.Querier, runID string) (from Source, open bool, err error) {
+	from.RunID = runID
+	err = q.QueryRowContext(ctx, selectStanding, runID).
+		Scan(&from.OrgID, &from.RoutingKey, &from.Repo, &from.Workflow, &from.ChainDepth, &from.Test, &open)
+	if err != nil {
+		return from, false, fmt.Errorf("read how run %s stands: %w", runID, err)
+	}
+	return from, open, nil
+}
+
+// endings are the jobs that ended in one transaction.
+type endings struct {
+	jobs  []lifecycle.Job
+	steps map[string][]lifecycle.StepResult // by job, of those that reported some
+}
+
+// reported notes what agents said of steps with the ends of their jobs.
+func (n *endings) reported(o lifecycle.Outcome) {
+	for _, c := range o.Jobs {
+		if len(c.Steps) == 0 {
+			continue
+		}
+		if n.steps == nil {
+			n.steps = map[string][]lifecycle.StepResult{}
+		}
+		n.steps[c.JobID] = c.Steps
+	}
+}
+
+// announceJobs tells of the ends of jobs.
+func (e *Engine) announceJobs(ctx context.Context, tx *store.Tx, from Source, n endings, now int64) error {
+	if e.events == nil {
+		return nil
+	}
+	for _, j := range n.jobs {
+		if j.Kind.Internal() {
+			continue
+		}
+		ended := EndedJob{ID: j.ID, Name: j.Name, Status: j.Status, Steps: n.steps[j.ID]}
+		if j.StartedAt != 0 {
+			ended.DurationMs = now - j.StartedAt
+		}
+		if err := e.events.JobEnded(ctx, tx, from, ended); err != nil {
+			return fmt.Errorf("tell of the end of job %s: %w", j.ID, err)
+		}
+	}
+	return nil
+}
+
+// announceEnd tells of the end of a run.
+func (e *Engine) announceEnd(ctx context.Context, tx *store.Tx, from Source, run lifecycle.Run, jobs []lifecycle.Summary, now int64) error {
+	if e.events == nil {
+		return nil
+	}
+	ended := EndedRun{Status: run.Status, DurationMs: now - cmp.Or(run.StartedAt, run.CreatedAt)}
+	for _, j := range jobs {
+		if !j.Kind.Internal() {
+			ended.Jobs = append(ended.Jobs, j)
+		}
+	}
+	if err := e.events.RunEnded(ctx, tx, from, ended); err != nil {
+		return fmt.Errorf("tell of the end of run %s: %w", run.ID, err)
+	}
+	return nil
+}
+
+// announceRepetition tells that a new run repeats another.
+func (e *Engine) announceRepetition(ctx context.Context, tx *store.Tx, r Registration) error {
+	if e.events == nil || r.ParentRunID == "" {
+		return nil
+	}
+	err := e.events.RunRepeated(ctx, tx, r.source(), Repetition{ParentRunID: r.ParentRunID, SHA: r.SHA, TriggeredBy: r.TriggeredBy})
+	if err != nil {
+		return fmt.Errorf("tell of the repetition of run %s: %w", r.ParentRunID, err)
+	}
+	return nil
+}
+
+// stillborn ends a new run of which no job can be made.
+func (e *Engine) stillborn(ctx context.Context, tx *store.Tx, r Registration, run lifecycle.Run, why ci.InitFailure, now int64) error {
+	o := lifecycle.Stillborn(why, now)
+	if err := e.apply(ctx, tx, run, o); err != nil {
+		return err
+	}
+	run.Status = o.Run.Status
+	return e.announceEnd(ctx, tx, r.source(), run, nil, now)
+}
+
+// source is what the row of the run will say.
+func (r Registration) source() Source {
+	return Source{RunID: r.RunID, OrgID: r.OrgID, RoutingKey: r.RoutingKey, Repo: r.Repo, Workflow: ci.CutName(r.Plan.Workflow),
+		ChainDepth: r.ChainDepth}
+}
+
+const selectStanding = `SELECT r.org_id, r.routing_key, r.repo_identifier, r.workflow_name, r.chain_depth, r.is_test_run,
+EXISTS (SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.completed_at IS NULL)
+FROM execution_runs r WHERE r.run_id = $1`
