@@ -60,7 +60,7 @@ export function makeContext(job: Job, index: number, logName: string, signal: Si
     attestProvenance: (options: unknown) => attestProvenance(job, options),
   };
   const optional: Record<string, unknown> = {
-    matrix: request.matrixValues, host: request.host, agent: request.agent, fanout: job.fanout, rawPayload: request.event?.payload,
+    matrix: request.matrixValues, host: request.host, agent: request.agent, fanout: job.fanout, rawPayload: job.event.payload,
     provider: request.provider, environment: request.environment, needs: job.needs, ...repositories(job),
   };
   for (const [key, value] of Object.entries(optional)) if (value !== undefined) ctx[key] = value;

@@ -149,7 +149,8 @@ export class Job {
     this.steps.abort(reason);
   }
 
-  get event(): any { return this.request.event ?? {}; }
+  /** The event. Some servers give a generated job that of its generator alone. */
+  get event(): any { return this.request.event ?? this.request.dynamicSource?.event ?? {}; }
   get label(): string { return this.request.jobName; }
 
   /** Finds the workflow and the job in the author's module, and lays out the steps. */
