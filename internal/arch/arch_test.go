@@ -33,7 +33,7 @@ var rooms = []string{
 	"internal/decide/plan", "internal/decide/lifecycle", "internal/decide/capacity",
 	// The orchestrator.
 	"internal/server/store", "internal/server/outbox", "internal/server/cluster", "internal/server/auth",
-	"internal/server/secrets", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",
+	"internal/server/secrets", "internal/server/contexts", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",
 	"internal/server/forge/generic", "internal/server/forge/local", "internal/server/inbox", "internal/server/logs",
 	"internal/server/timeline", "internal/server/queue", "internal/server/engine", "internal/server/cache",
 	"internal/server/scaler", "internal/server/events", "internal/server/dispatch",
