@@ -30,8 +30,8 @@ var better = []struct {
 		[]string{"__dynamic__rec-drift-sibling__0=success keep=success lost-1=drift_dropped lost-2=drift_dropped after=success"}},
 	{recording{name: "generator-drift-target", lock: "generator-drift", repo: "local/generator-drift", runs: []string{"failed"}},
 		[]string{"__dynamic__rec-drift-target__0=success gone=failed after=skipped"}},
-	{recording{name: "init-jobs-with-contexts", lock: "init-runner", repo: "local/init-runner", runs: []string{"success"}}, []string{initJobs}},
-	{recording{name: "init-jobs-after-build", lock: "init-runner", repo: "local/init-runner", runs: []string{"success"}}, []string{initJobs}},
+	{recording{name: "init-jobs-with-contexts", lock: "init-runner", repo: "local/init-runner", runs: []string{"success"}, contexts: true}, []string{initJobs}},
+	{recording{name: "init-jobs-after-build", lock: "init-runner", repo: "local/init-runner", runs: []string{"success"}, contexts: true}, []string{initJobs}},
 	{recording{name: "build-caches-cold", lock: "build-caches", repo: "local/build-caches", runs: []string{"success"}}, []string{"uses-dep=success again=success"}},
 	{recording{name: "build-caches-warm", lock: "build-caches", repo: "local/build-caches", runs: []string{"success"}}, []string{"uses-dep=success again=success"}},
 	{recording{name: "big-log-rate-limited", lock: "big-log", repo: "local/big-log", runs: []string{"success"}}, []string{"loud=success"}},
@@ -53,6 +53,9 @@ func TestRecordedAgentsFareBetter(t *testing.T) {
 			t.Parallel()
 			servertest.Each(t, nil, func(t *testing.T, h *servertest.Home) {
 				lines := loadRecording(t, r.name)
+				if r.contexts {
+					makeContexts(t, h)
+				}
 				th := &theatre{stage: direct(t, lines), t: t, home: h, repo: r.repo, sha: commitRecorded(t, h, r.recording, lines),
 					peers: map[int]*servertest.Peer{}, taken: map[string]int{}, seen: map[string]bool{}}
 				h.Start(t)

@@ -26,6 +26,8 @@ type recording struct {
 	repo string
 	runs []string          // statuses, in the order of the runs' first dispatches
 	more map[string]string // statuses of jobs that were never dispatched, by name
+	// contexts: its jobs have those of makeContexts, and what they are given is compared.
+	contexts bool
 }
 
 const captureRepo = "local/cap"
@@ -39,6 +41,7 @@ var recordings = []recording{
 	{name: "hooks", lock: "hooks", repo: "local/hooks", runs: []string{"failed"}},
 	{name: "parallel-groups", lock: "parallel-groups", repo: "local/parallel-groups", runs: []string{"failed"}},
 	{name: "outputs-and-secret-outputs", lock: "outputs-secrets", repo: "local/outputs-secrets", runs: []string{"success"}},
+	{name: "contexts-secrets", lock: "contexts-secrets", repo: "local/contexts-secrets", runs: []string{"failed"}, contexts: true},
 	{name: "agent-api", lock: "agent-api", repo: "local/agent-api", runs: []string{"failed"}},
 }
 
@@ -57,6 +60,9 @@ func TestRecordedAgents(t *testing.T) {
 func testRecording(t *testing.T, h *servertest.Home, r recording) {
 	lines := loadRecording(t, r.name)
 	p := newPlayer(t, h, r.repo, commitRecorded(t, h, r, lines))
+	if r.contexts {
+		makeContexts(t, h)
+	}
 	server := h.Start(t)
 	p.play(lines)
 	h.AwaitRuns(t, len(r.runs))
@@ -65,6 +71,9 @@ func testRecording(t *testing.T, h *servertest.Home, r recording) {
 	}
 	for _, pair := range p.dispatches {
 		compareDispatch(t, pair)
+		if r.contexts {
+			compareGrant(t, pair)
+		}
 	}
 	var ended []string
 	for _, run := range p.runs {

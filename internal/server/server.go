@@ -21,6 +21,7 @@ import (
 	"kici/internal/server/auth"
 	"kici/internal/server/cache"
 	"kici/internal/server/cluster"
+	"kici/internal/server/contexts"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
 	"kici/internal/server/events"
@@ -53,6 +54,7 @@ type Server struct {
 	counters *counters
 	tokens   *auth.Tokens
 	secrets  *secrets.Store
+	contexts *contexts.Store
 	storage  storage
 	cache    *cache.Cache
 	logs     *logs.Store
@@ -117,6 +119,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	}
 	s.tokens = auth.New(s.db, s.clock, s.log)
 	s.secrets = secrets.New(s.db, keys, s.clock)
+	s.contexts = contexts.New(s.db, s.clock, s.secrets, engine.PendingHolds)
 	s.sources = forge.NewSources(s.db, keys, s.clock)
 	s.git = git.NewReader(git.Options{})
 	s.openExecution()
@@ -157,7 +160,8 @@ func (s *Server) openExecution() {
 	s.events = events.New(events.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: s.settings.Events,
 		Wake: s.bell.Line("event_channel", service.NewPoke()), Dropped: s.counters.dropEvents})
 	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
-		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.spread, Events: s.events, Changed: s.runChanged, Outputs: s.secrets})
+		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.spread, Events: s.events, Changed: s.runChanged,
+		Contexts: s.contexts, Outputs: s.secrets})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
@@ -173,7 +177,7 @@ func (s *Server) runChanged(runID string) {
 
 func (s *Server) openDispatch() (err error) {
 	s.dispatch, err = dispatch.New(dispatch.Deps{DB: s.db, Clock: s.clock, Log: s.log, Hub: s.hub, Engine: s.engine,
-		Secrets: jobSecrets{s.secrets}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending})
+		Secrets: jobSecrets{s.secrets, s.contexts}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending})
 	return err
 }
 

@@ -33,7 +33,7 @@ type sink struct{ agents []dispatch.Agent }
 func (s sink) Ready() []dispatch.Agent                                  { return s.agents }
 func (s sink) Active() int                                              { return 0 }
 func (s sink) Dispatch(context.Context, string, wire.JobDispatch) error { return nil }
-func (sink) ForJob(context.Context, engine.Input) (dispatch.Grant, error) {
+func (sink) ForJob(context.Context, engine.Input, string) (dispatch.Grant, error) {
 	return dispatch.Grant{}, nil
 }
 

@@ -38,14 +38,16 @@ type Engine interface {
 
 // Grant is what a job is given that is never stored with it.
 type Grant struct {
-	Secrets      map[string]string
-	RunPublicKey string // for which its agent seals secret outputs: X25519 SPKI DER, base64
+	Variables    map[string]string            // environment variables of its contexts
+	Secrets      map[string]string            // all of them by key
+	Namespaced   map[string]map[string]string // those of each context by its name
+	RunPublicKey string                       // for which its agent seals secret outputs: X25519 SPKI DER, base64
 }
 
 // Secrets reads what a job is granted at the moment it is given out. An error made with Permanent ends the job; any other
 // leaves it to the ack deadline, since the next try may go better.
 type Secrets interface {
-	ForJob(ctx context.Context, in engine.Input) (Grant, error)
+	ForJob(ctx context.Context, in engine.Input, agentID string) (Grant, error)
 }
 
 // Dispatcher gives pending jobs to this node's agents.

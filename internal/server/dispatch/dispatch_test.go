@@ -55,7 +55,7 @@ func (h *fakeHub) Dispatch(_ context.Context, connection string, frame wire.JobD
 
 type fakeSecrets struct{ err error }
 
-func (s fakeSecrets) ForJob(context.Context, engine.Input) (dispatch.Grant, error) {
+func (s fakeSecrets) ForJob(context.Context, engine.Input, string) (dispatch.Grant, error) {
 	return dispatch.Grant{Secrets: map[string]string{"TOKEN": "hunter2"}, RunPublicKey: "key"}, s.err
 }
 

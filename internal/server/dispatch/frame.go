@@ -34,9 +34,12 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 	if err != nil {
 		return wire.JobDispatch{}, err
 	}
-	grant, err := d.secrets.ForJob(ctx, in)
+	grant, err := d.secrets.ForJob(ctx, in, a.ID)
 	if err != nil {
 		return wire.JobDispatch{}, fmt.Errorf("secrets of job %s: %w", jobID, err)
+	}
+	if err := in.SetVariables(grant.Variables); err != nil {
+		return wire.JobDispatch{}, err
 	}
 	outputs, err := lifecycle.UpstreamOutputs(in.Bases, in.Upstreams)
 	if err != nil {
@@ -46,7 +49,7 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 		MessageID: uuid.NewString(), RunID: in.RunID, JobID: jobID,
 		RepoURL: in.CloneURL, Ref: in.Ref, SHA: in.SHA,
 		JobConfig: in.Config, Timestamp: d.clock.Millis(), RequestID: in.RequestID,
-		Secrets: grant.Secrets, RunPublicKey: grant.RunPublicKey, MaxLogSizeBytes: d.settings.MaxLogBytes,
+		Secrets: grant.Secrets, NamespacedSecrets: grant.Namespaced, RunPublicKey: grant.RunPublicKey, MaxLogSizeBytes: d.settings.MaxLogBytes,
 		UpstreamJobOutputs:  outputs,
 		UpstreamJobStatuses: lifecycle.UpstreamStatuses(in.Upstreams, a.KnowsUnroutable),
 		OrgID:               in.OrgID, RepoID: in.Repo,

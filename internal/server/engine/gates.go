@@ -147,6 +147,12 @@ AND status IN ('approved', 'released') ORDER BY resolved_at, id`, g.runID, g.job
 	return out, err
 }
 
+// PendingHolds lists, once for each pending hold of an organisation that the rules of a context ask for, the name by which
+// jobs call that context.
+func PendingHolds(ctx context.Context, tx *store.Tx, orgID string) ([]string, error) {
+	return ids(ctx, tx, `SELECT context_name FROM held_runs WHERE org_id = $1 AND status = 'pending' AND context_name IS NOT NULL`, orgID)
+}
+
 // occupying counts the jobs that have a slot of a context, and those that wait for one already, which nobody overtakes.
 func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64, err error) {
 	var busy, waiting int64

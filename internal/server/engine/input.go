@@ -25,6 +25,7 @@ type Input struct {
 	RequestID    string
 	Config       json.RawMessage // with the event
 	Contexts     []string
+	Tier         ci.Tier // of the contributor, "" when nothing is known
 	Upstreams    []lifecycle.Upstream
 	UpstreamIDs  []string // of the same jobs, in the same order
 	Bases        []string // base names of the jobs it needs, in order
@@ -34,15 +35,16 @@ type Input struct {
 func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 	in := Input{JobID: jobID}
 	var config, contexts string
-	var event, source sql.NullString
+	var event, source, tier sql.NullString
 	err := e.db.Read().QueryRowContext(ctx, selectInput, jobID).Scan(&in.RunID, &in.JobName, &in.Kind, &in.OrgID, &in.RoutingKey, &in.Repo,
-		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts, &source)
+		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts, &source, &tier)
 	if err != nil {
 		return in, fmt.Errorf("read job %s for its dispatch: %w", jobID, err)
 	}
 	if err := json.Unmarshal([]byte(contexts), &in.Contexts); err != nil {
 		return in, fmt.Errorf("decode contexts of job %s: %w", jobID, err)
 	}
+	in.Tier = ci.Tier(tier.String)
 	up, err := upstreamsOf(ctx, e.db.Read(), jobID)
 	if err != nil {
 		return in, err
@@ -74,6 +76,19 @@ func (in *Input) addUpstreams(up upstreams) error {
 	groups, err := json.Marshal(up.groups)
 	in.Config = with(in.Config, "upstreamGroups", string(groups))
 	return err
+}
+
+// SetVariables adds the environment variables of the job's contexts to its configuration.
+func (in *Input) SetVariables(variables map[string]string) error {
+	if len(variables) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(variables)
+	if err != nil {
+		return fmt.Errorf("encode variables of job %s: %w", in.JobID, err)
+	}
+	in.Config = with(in.Config, "environmentVars", string(raw))
+	return nil
 }
 
 // with adds a member to a compact JSON object. The event is stored apart from the configurations that carry it: a run of
@@ -148,7 +163,7 @@ func (e *Engine) CannotDispatch(ctx context.Context, jobID, category, message st
 
 const (
 	selectInput = `SELECT j.run_id, j.job_name, j.kind, r.org_id, r.routing_key, r.repo_identifier, j.repo_url, j.ref, j.sha, r.request_id,
-j.job_config, r.event, j.contexts, j.dynamic_source FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+j.job_config, r.event, j.contexts, j.dynamic_source, r.trust_tier FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
 
 	selectUpstreams = `SELECT u.job_name, u.base_job_name, u.variant_kind, u.variant_label, u.status, u.outputs, u.group_name, u.job_id
 FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id WHERE n.job_id = $1 AND u.kind = 'standard'
