@@ -9,6 +9,7 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/server/auth"
+	"kici/internal/server/contexts"
 	"kici/internal/server/forge"
 	"kici/internal/server/inbox"
 	"kici/internal/server/ingest"
@@ -118,6 +119,7 @@ func known(err error) *refusal {
 		{secrets.ErrReserved, http.StatusBadRequest, ""},
 		{secrets.ErrNotFound, http.StatusNotFound, "Scope not found"},
 		{secrets.ErrExists, http.StatusConflict, "Scope already exists"},
+		{contexts.ErrInvalid, http.StatusBadRequest, ""},
 		{auth.ErrInvalid, http.StatusBadRequest, ""},
 		{auth.ErrCursor, http.StatusBadRequest, "Invalid cursor"},
 		{auth.ErrLastOwner, http.StatusConflict, "Cannot revoke the last owner token"},

@@ -11,6 +11,7 @@ import (
 
 	"kici/internal/kit/service"
 	"kici/internal/server/auth"
+	"kici/internal/server/contexts"
 	"kici/internal/server/engine"
 	"kici/internal/server/forge"
 	"kici/internal/server/secrets"
@@ -73,6 +74,7 @@ type Deps struct {
 	Trigger   Trigger
 	Sources   Sources
 	Secrets   Secrets
+	Contexts  *contexts.Store
 	Logs      Logs
 	Live      Live
 	Holds     Holds
@@ -131,7 +133,7 @@ const base = "/api/v1/admin"
 
 // routes is every route that needs a token. It is a table so that a test can go through all of them.
 func (a *API) routes() []route {
-	return []route{
+	return append([]route{
 		{"POST " + base + "/tokens", auth.TokenManage, true, a.createToken},
 		{"GET " + base + "/tokens", auth.TokenManage, true, a.listTokens},
 		{"DELETE " + base + "/tokens/{id}", auth.TokenManage, true, a.revokeToken},
@@ -188,7 +190,7 @@ func (a *API) routes() []route {
 		{"GET " + base + "/hosts", auth.RunRead, true, a.listHosts},
 		{"GET " + base + "/event-log", auth.EventLogRead, false, a.listDeliveries},
 		{"GET " + base + "/event-log/{delivery}", auth.EventLogRead, false, a.showDelivery},
-	}
+	}, a.contextRoutes()...)
 }
 
 // mux puts the gate before every route that needs a token. Which one is decided by the table alone.
