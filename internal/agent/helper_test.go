@@ -122,6 +122,32 @@ func TestGeneratedJobSeesTheVariablesOfItsOwnAndItsGeneratorThoseOfBefore(t *tes
 	}
 }
 
+func TestGeneratorsSeeNothingOfTheAgent(t *testing.T) {
+	url, sha := repository(t, map[string]string{".kici/workflows/ci.ts": `import { workflow, job, dynamicJob } from '@kici-dev/sdk';
+export default workflow('ci', { jobs: [dynamicJob('g', async ({ env, $ }) => [job('seen', { runsOn: 'linux', steps: [], env: { own: Object.keys(env).join(), child: await $` + "`env`.text()" + ` } })])] });
+`})
+	s := newFakeServer(t)
+	startAgent(t, s.url, "", func(c *Config) {
+		c.RunnerCommand, c.Token = []string{os.Args[0], "__runner"}, "kat_agent"
+		c.Environ = append(c.Environ, "KICI_AGENT_TOKEN=kat_agent", "KICI_LABELS=linux", "DATABASE_URL=postgres://u:pw@h/d")
+	})
+	p := s.accept()
+	expect[wire.AuthRequest](p)
+	p.send(wire.AuthSuccess{ConnectionID: "c"})
+	p.register()
+	p.send(dispatch("job-1", map[string]any{"checkout": true, "dynamicJobFn": true, "source": map[string]any{"index": 0}},
+		func(d *wire.JobDispatch) { d.RepoURL, d.SHA = url, sha }))
+	end, _ := terminal(p)
+	if end.State != ci.JobSuccess || !strings.Contains(string(end.Data), "PATH") {
+		t.Fatalf("end = %s %s", end.State, end.Data)
+	}
+	for _, secret := range []string{"KICI_AGENT_TOKEN", "KICI_LABELS", "DATABASE_URL", "kat_agent", "postgres"} {
+		if strings.Contains(string(end.Data), secret) {
+			t.Errorf("the generator saw %s: %s", secret, end.Data)
+		}
+	}
+}
+
 func TestGeneratorIsCancelled(t *testing.T) {
 	p, send := helpedAgent(t)
 	send("job-1", map[string]any{"dynamicJobFn": true, "source": map[string]any{"index": 4}})

@@ -29,20 +29,6 @@ const (
 	jobErrorSize = 64 << 10         // of an error text
 )
 
-// Why a job's context ends before the job.
-var (
-	errCancelled   = errors.New("the job was cancelled")
-	errStopped     = errors.New("the agent was stopped")
-	errNotAssigned = errors.New("the job is not this agent's any more")
-)
-
-// timeoutError ends a job that exceeded its own timeout.
-type timeoutError struct{ limit time.Duration }
-
-func (e *timeoutError) Error() string {
-	return fmt.Sprintf("job_timeout: job exceeded its timeout of %dms", e.limit.Milliseconds())
-}
-
 // job is one job of this agent, from its acceptance until nothing of it is left.
 type job struct {
 	a       *Agent
@@ -356,77 +342,6 @@ func exitText(e runner.Exit, mask *redact.Redactor) string {
 		signal = "null"
 	}
 	return fmt.Sprintf("Workflow runner exited unexpectedly (code=%d, signal=%s)", e.Code, signal)
-}
-
-// cancel ends the job: politely the first time, with its cancel hooks, unless force says otherwise or no step can have
-// begun. grace is how long the polite end may take; 0 takes the job's own.
-func (j *job) cancel(force bool, grace time.Duration) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if force || j.cancelling || !j.executing {
-		j.cancelling = true
-		j.end(errCancelled)
-		return
-	}
-	j.cancelling = true
-	if grace <= 0 {
-		grace = j.conf.grace()
-	}
-	j.grace = min(grace, maxGrace)
-	j.deadline = time.AfterFunc(j.grace, func() { j.end(errCancelled) })
-	j.tell(runner.Abort{Type: runner.TypeAbort})
-	if err := j.proc.Terminate(); err != nil {
-		j.log.Warn("the runner could not be signalled", "err", err)
-	}
-}
-
-// abandon ends a job of which nobody wants to hear any more.
-func (j *job) abandon(why error) {
-	j.mu.Lock()
-	j.silent = true
-	j.mu.Unlock()
-	j.log.Warn("job abandoned", "why", why)
-	j.end(why)
-}
-
-func (j *job) isSilent() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.silent
-}
-
-// extendForHook gives a cancel hook its own time, which the runner enforces; the agent's is a little longer.
-func (j *job) extendForHook(stepType string, begins bool) {
-	if stepType != "hook:onCancel" && stepType != "hook:cleanup" {
-		return
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.deadline == nil {
-		return
-	}
-	if begins {
-		j.deadline.Reset(hookLimit)
-	} else {
-		j.deadline.Reset(j.grace)
-	}
-}
-
-// tearDown ends the runner with everything that steps left running.
-func (j *job) tearDown() {
-	j.mu.Lock()
-	proc := j.proc
-	if j.deadline != nil {
-		j.deadline.Stop()
-	}
-	j.mu.Unlock()
-	if proc == nil {
-		return
-	}
-	if err := proc.Kill(); err != nil {
-		j.log.Error("processes of the job are left behind", "err", err)
-	}
-	proc.Wait()
 }
 
 // beatJob sends the sign of life of the running job.

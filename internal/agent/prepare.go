@@ -39,8 +39,9 @@ func (j *job) prepare(ws *workspace.Workspace) error {
 	return err
 }
 
-// say writes a line to the log of the job.
+// say writes a line to the log of the job, which moves on with it.
 func (j *job) say(format string, args ...any) {
+	j.progress.Add(1)
 	j.logs.add(j.logIndex(wire.JobLevel), "[kici] "+fmt.Sprintf(format, args...))
 }
 
