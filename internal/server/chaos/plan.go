@@ -90,8 +90,8 @@ func (s shape) serverCount() int { return s.servers }
 func (s shape) agentCount() int  { return s.agents }
 func (s shape) lineCount() int   { return s.lines }
 
-// The times of faults. Some plans are denser than others, since a system that is never left alone gets nowhere. Long faults,
-// which outlast every patience of the system, come in long runs only.
+// The times of faults. Of long plans some are denser than others, since a system that is never left alone gets nowhere. Long
+// faults, which outlast every patience of the system, come in long plans only.
 const (
 	meanGap   = 500 * time.Millisecond // of the densest plan
 	sparsest  = 4                      // times as long is that of the sparsest
@@ -111,7 +111,10 @@ func plan(seed uint64, s shape) []Fault {
 	}
 	var faults []Fault
 	busy := map[[2]int]time.Duration{} // until when a target has its fault
-	gap := float64(meanGap) * (1 + rng.Float64()*(sparsest-1))
+	gap := float64(meanGap)
+	if s.duration >= longRun {
+		gap *= 1 + rng.Float64()*(sparsest-1)
+	}
 	for at := meanGap; at < s.duration; at += shortest + time.Duration(rng.ExpFloat64()*gap) {
 		a := actions[pick(rng.IntN(total))]
 		f := Fault{At: at, Action: a.Action, Target: rng.IntN(a.on(s)), For: length(rng, s)}
