@@ -285,7 +285,8 @@ func done(d wire.JobDispatch) *script {
 	s := &script{runID: d.RunID, jobID: d.JobID}
 	for _, frame := range []string{
 		`{"type":"job.ack"}`, `{"type":"job.status","state":"running"}`, `{"type":"step.status","stepIndex":0,"stepName":"s","state":"running"}`,
-		`{"type":"step.status","stepIndex":0,"stepName":"s","state":"success"}`, `{"type":"job.status","state":"success"}`,
+		`{"type":"step.status","stepIndex":0,"stepName":"s","state":"success"}`,
+		`{"type":"job.status","state":"success","data":{"buildComplete":true}}`, // which means something of a build alone
 	} {
 		full := fmt.Sprintf(`%s,"messageId":%q,"runId":%q,"jobId":%q,"timestamp":1}`, strings.TrimSuffix(frame, "}"), uuid.NewString(), d.RunID, d.JobID)
 		s.actions = append(s.actions, &action{send: []byte(full)})

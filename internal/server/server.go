@@ -160,7 +160,7 @@ func (s *Server) openExecution() {
 	s.events = events.New(events.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: s.settings.Events,
 		Wake: s.bell.Line("event_channel", service.NewPoke()), Dropped: s.counters.dropEvents})
 	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
-		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.spread, Events: s.events, Changed: s.runChanged,
+		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.spread, AsOf: s.pulse.AsOf, Events: s.events, Changed: s.runChanged,
 		Contexts: s.contexts, Outputs: s.secrets})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
@@ -177,7 +177,7 @@ func (s *Server) runChanged(runID string) {
 
 func (s *Server) openDispatch() (err error) {
 	s.dispatch, err = dispatch.New(dispatch.Deps{DB: s.db, Clock: s.clock, Log: s.log, Hub: s.hub, Engine: s.engine,
-		Secrets: jobSecrets{s.secrets, s.contexts}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending})
+		Secrets: jobSecrets{s.secrets, s.contexts}, Builds: packed{s.cache}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending})
 	return err
 }
 
@@ -192,7 +192,7 @@ func (s *Server) openIntake() {
 		Clock: s.clock, Log: s.log, TrustedProxies: s.settings.TrustedProxies,
 		Received: s.counters.received, Duplicates: s.counters.duplicates, Shed: s.counters.shed})
 	s.pipeline = pipeline.New(pipeline.Deps{DB: s.db, Inbox: s.inbox, Poke: poke, Sources: s.sources, Engine: s.engine, Log: s.log, Clock: s.clock,
-		Workers: s.settings.Workers, Received: s.counters.received, Processed: s.counters.processed,
+		Builds: s.cache, Workers: s.settings.Workers, Received: s.counters.received, Processed: s.counters.processed,
 		Providers: map[string]pipeline.Provider{
 			forge.Local:   {Normaliser: repositories, LockFiles: repositories, CloneURLs: repositories, Refs: repositories},
 			forge.Generic: {Normaliser: generic.Normaliser{}},

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -19,6 +20,7 @@ import (
 	"kici/internal/kit/config"
 	"kici/internal/kit/seal"
 	"kici/internal/server/cache"
+	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
 )
 
@@ -221,6 +223,34 @@ func (j cacheJobs) CacheIdentity(ctx context.Context, jobID string) (cache.Ident
 	}
 	id, err := cacheIdentity(in)
 	return id, err == nil, err
+}
+
+// packed implements dispatch.Builds.
+type packed struct{ cache *cache.Cache }
+
+// Packed looks for what was packed for a job. Jobs that work for others, and those of repositories without packages to
+// install, have nothing.
+func (p packed) Packed(ctx context.Context, in engine.Input, platform, arch string) (dispatch.Packed, error) {
+	if in.Kind == ci.KindBuild || !bytes.Contains(in.Config, []byte(`"lockfileHash":`)) {
+		return dispatch.Packed{}, nil
+	}
+	var c struct{ ContentHash, LockfileHash string }
+	if err := json.Unmarshal(in.Config, &c); err != nil {
+		return dispatch.Packed{}, fmt.Errorf("decode configuration of job %s: %w", in.JobID, err)
+	}
+	id, err := cacheIdentity(in)
+	if err != nil || c.LockfileHash == "" {
+		return dispatch.Packed{}, err
+	}
+	built, err := p.cache.Built(ctx, id, cache.Build{ContentHash: c.ContentHash, LockfileHash: c.LockfileHash, Platform: platform, Arch: arch})
+	if err != nil {
+		return dispatch.Packed{}, err
+	}
+	out := dispatch.Packed{SourceURL: built.SourceURL, DepsURL: built.DepsURL, DepsHash: built.DepsHash}
+	if out.SourceURL != "" {
+		out.SourceHash = c.ContentHash
+	}
+	return out, nil
 }
 
 func cacheIdentity(in engine.Input) (cache.Identity, error) {

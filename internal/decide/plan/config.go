@@ -26,6 +26,7 @@ type config struct {
 	Needs             []lockfile.NeedsEntry `json:"needs"`
 	Rules             []lockfile.Rule       `json:"rules,omitempty"`
 	ContentHash       string                `json:"contentHash,omitempty"`
+	LockfileHash      string                `json:"lockfileHash,omitempty"`
 	ResolvedHashFiles []string              `json:"resolvedHashFiles,omitempty"`
 	Environment       string                `json:"environment,omitempty"`
 	JobEnv            *lockfile.Pairs       `json:"jobEnv,omitempty"`
@@ -38,6 +39,13 @@ type config struct {
 	CacheRefScope     string                `json:"cacheRefScope"`
 	Provider          string                `json:"provider,omitempty"`
 	CheckMode         string                `json:"checkMode,omitempty"`
+}
+
+func (in Input) cacheScope() string {
+	if in.CacheShared {
+		return "shared"
+	}
+	return "isolated"
 }
 
 // agentFacts is what steps read of the host that a fan-out gave them.
@@ -58,15 +66,12 @@ func newConfig(in Input, j lockfile.Job, contexts []string, env lockfile.Pairs) 
 	c := config{
 		Source: w.Source, WorkflowName: w.Name, BaseJobName: j.Name, DispatchInputs: in.DispatchInputs, RunsOnPick: pick(j),
 		Steps: steps, Needs: append([]lockfile.NeedsEntry{}, j.Needs...), Rules: j.Rules,
-		ContentHash: w.ContentHash, ResolvedHashFiles: w.ResolvedHashFiles, Resources: j.Resources, TimeoutMs: j.TimeoutMs,
-		Checkout: j.Checkout, Container: j.Container, CacheOrgID: in.Org, CacheRepoID: in.Source.Repo, CacheRefScope: "isolated",
+		ContentHash: w.ContentHash, LockfileHash: in.LockfileHash, ResolvedHashFiles: w.ResolvedHashFiles, Resources: j.Resources, TimeoutMs: j.TimeoutMs,
+		Checkout: j.Checkout, Container: j.Container, CacheOrgID: in.Org, CacheRepoID: in.Source.Repo, CacheRefScope: in.cacheScope(),
 		Provider: in.Source.Provider, CheckMode: in.CheckMode,
 	}
 	if in.ContentHashOmitted {
 		c.ContentHash = ""
-	}
-	if in.CacheShared {
-		c.CacheRefScope = "shared"
 	}
 	if len(contexts) > 0 {
 		c.Environment = contexts[0]

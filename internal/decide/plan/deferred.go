@@ -128,10 +128,12 @@ func FirstSelector(w lockfile.Workflow) label.Selector {
 	return label.Selector{}
 }
 
+// BuilderRole is the label of agents that pack source and dependencies.
+const BuilderRole = roleBuilder
+
 // Packing says what must be packed before the jobs of a run.
 type Packing struct {
 	SourceNeeded, DepsNeeded bool
-	LockfileHash             string
 }
 
 // buildConfig is the jobConfig of a build job.
@@ -146,6 +148,9 @@ type buildConfig struct {
 	BuildSourceNeeded bool        `json:"buildSourceNeeded"`
 	BuildDepsNeeded   bool        `json:"buildDepsNeeded"`
 	ResolvedHashFiles []string    `json:"resolvedHashFiles,omitempty"`
+	CacheOrgID        string      `json:"cacheOrgId,omitempty"`
+	CacheRepoID       string      `json:"cacheRepoId,omitempty"`
+	CacheRefScope     string      `json:"cacheRefScope"`
 }
 
 type buildSource struct {
@@ -157,8 +162,9 @@ func (b *builder) buildJob() (Job, error) {
 	w, need := b.in.Workflow, *b.in.Packing
 	config, err := json.Marshal(buildConfig{
 		BuildOnly: true, TargetPlatform: b.in.Platform, TargetArch: b.in.Arch, Source: buildSource{sourceFile(w)},
-		ContentHash: b.contentHash(), LockfileHash: need.LockfileHash, WorkflowName: w.Name,
+		ContentHash: b.contentHash(), LockfileHash: b.in.LockfileHash, WorkflowName: w.Name,
 		BuildSourceNeeded: need.SourceNeeded, BuildDepsNeeded: need.DepsNeeded, ResolvedHashFiles: w.ResolvedHashFiles,
+		CacheOrgID: b.in.Org, CacheRepoID: b.in.Source.Repo, CacheRefScope: b.in.cacheScope(),
 	})
 	if err != nil {
 		return Job{}, fmt.Errorf("marshal configuration of the build job: %w", err)

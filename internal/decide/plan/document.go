@@ -31,6 +31,7 @@ type document struct {
 	MaxJobs            int               `json:"maxJobs"`
 	Platform           string            `json:"platform,omitempty"`
 	Arch               string            `json:"arch,omitempty"`
+	LockfileHash       string            `json:"lockfileHash,omitempty"`
 }
 
 // encode keeps what joining jobs are made from.
@@ -38,7 +39,7 @@ func (in Input) encode() (json.RawMessage, error) {
 	raw, err := json.Marshal(document{
 		Workflow: in.Workflow, Source: in.Source, Org: in.Org, RunID: in.RunID, ContentHashOmitted: in.ContentHashOmitted,
 		CacheShared: in.CacheShared, DispatchInputs: in.DispatchInputs, CheckMode: in.CheckMode, MaxJobs: in.MaxJobs,
-		Platform: in.Platform, Arch: in.Arch,
+		Platform: in.Platform, Arch: in.Arch, LockfileHash: in.LockfileHash,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode what workflow %s was planned from: %w", in.Workflow.Name, err)
@@ -67,7 +68,7 @@ func Decode(raw, event json.RawMessage) (Input, error) {
 	in := Input{
 		Workflow: lock.Workflows[0], Source: d.Source, Org: d.Org, RunID: d.RunID, ContentHashOmitted: d.ContentHashOmitted,
 		CacheShared: d.CacheShared, DispatchInputs: d.DispatchInputs, CheckMode: d.CheckMode, MaxJobs: d.MaxJobs,
-		Platform: d.Platform, Arch: d.Arch,
+		Platform: d.Platform, Arch: d.Arch, LockfileHash: d.LockfileHash,
 	}
 	if err := json.Unmarshal(event, &in.Event); err != nil {
 		return Input{}, fmt.Errorf("decode the event of a run: %w", err)

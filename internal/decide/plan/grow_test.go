@@ -273,7 +273,8 @@ func TestGeneratedJobsThatCannotRunAreBornFailed(t *testing.T) {
 
 func TestABuildComesBeforeEveryRoot(t *testing.T) {
 	in := input(workflow(t, job("a", ""), job("b", `"needs":["a"]`), job("c", `"dynamicEnv":true`), `{"_type":"dynamic","source":{"file":"f","index":3},"group":"g"}`))
-	in.Platform, in.Arch, in.Packing = "linux", "x64", &Packing{SourceNeeded: true, DepsNeeded: true, LockfileHash: "feed"}
+	in.Platform, in.Arch, in.Packing = "linux", "x64", &Packing{SourceNeeded: true, DepsNeeded: true}
+	in.LockfileHash, in.CacheShared = "feed", true
 	p := build(t, in)
 	if p.Jobs[0].Kind != ci.KindBuild || !p.Jobs[0].Root {
 		t.Fatalf("first job %+v", p.Jobs[0])
@@ -282,7 +283,7 @@ func TestABuildComesBeforeEveryRoot(t *testing.T) {
 	if diff := cmp.Diff(want, arrows(p.Edges)); diff != "" {
 		t.Error(diff)
 	}
-	config := `{"buildOnly":true,"targetPlatform":"linux","targetArch":"x64","source":{"file":".kici/workflows/ci.ts"},"contentHash":"c0ffee","lockfileHash":"feed","workflowName":"ci","buildSourceNeeded":true,"buildDepsNeeded":true}`
+	config := `{"buildOnly":true,"targetPlatform":"linux","targetArch":"x64","source":{"file":".kici/workflows/ci.ts"},"contentHash":"c0ffee","lockfileHash":"feed","workflowName":"ci","buildSourceNeeded":true,"buildDepsNeeded":true,"cacheOrgId":"default","cacheRepoId":"acme/app","cacheRefScope":"shared"}`
 	if diff := cmp.Diff(config, string(p.Jobs[0].Config)); diff != "" {
 		t.Error(diff)
 	}

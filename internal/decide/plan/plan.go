@@ -40,6 +40,7 @@ type Input struct {
 	// Platform and Arch are of the agents that run jobs which work for others, in Node's words: linux, x64.
 	Platform, Arch string
 	Packing        *Packing // what must be packed before any job, nil: nothing
+	LockfileHash   string   // of the package manager's lock file beside the workflows, "" when there is none
 	// Roster are the hosts that a fan-out over hosts chooses from, as they are at the time Now, epoch milliseconds.
 	Roster      []label.RosterHost
 	Now         int64

@@ -44,6 +44,17 @@ type Grant struct {
 	RunPublicKey string                       // for which its agent seals secret outputs: X25519 SPKI DER, base64
 }
 
+// Packed is what a build has packed for a job. An empty URL is a part that the agent gets by itself.
+type Packed struct {
+	SourceURL, SourceHash string
+	DepsURL, DepsHash     string
+}
+
+// Builds finds what was packed for a job.
+type Builds interface {
+	Packed(ctx context.Context, in engine.Input, platform, arch string) (Packed, error)
+}
+
 // Secrets reads what a job is granted at the moment it is given out. An error made with Permanent ends the job; any other
 // leaves it to the ack deadline, since the next try may go better.
 type Secrets interface {
@@ -58,6 +69,7 @@ type Dispatcher struct {
 	hub       Hub
 	engine    Engine
 	secrets   Secrets
+	builds    Builds
 	settings  Settings
 	poke      service.Poke
 	selectors *lru.Cache[string, label.Selector]
@@ -73,6 +85,7 @@ type Deps struct {
 	Hub      Hub
 	Engine   Engine
 	Secrets  Secrets
+	Builds   Builds // nil: nothing is packed
 	Settings Settings
 	Poke     service.Poke
 }
@@ -83,7 +96,7 @@ func New(d Deps) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dispatcher{db: d.DB, clock: d.Clock, log: d.Log, hub: d.Hub, engine: d.Engine, secrets: d.Secrets,
+	return &Dispatcher{db: d.DB, clock: d.Clock, log: d.Log, hub: d.Hub, engine: d.Engine, secrets: d.Secrets, builds: d.Builds,
 		settings: d.Settings, poke: d.Poke, selectors: cache}, nil
 }
 

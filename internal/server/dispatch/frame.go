@@ -9,6 +9,7 @@ import (
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/decide/lifecycle"
+	"kici/internal/server/engine"
 )
 
 // unusableError says that no frame can be made of a job, now or later. The message is for people and holds no secret.
@@ -45,6 +46,7 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 	if err != nil {
 		return wire.JobDispatch{}, fmt.Errorf("upstream outputs of job %s: %w", jobID, err)
 	}
+	packed := d.packed(ctx, in, a)
 	return wire.JobDispatch{
 		MessageID: uuid.NewString(), RunID: in.RunID, JobID: jobID,
 		RepoURL: in.CloneURL, Ref: in.Ref, SHA: in.SHA,
@@ -53,5 +55,19 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 		UpstreamJobOutputs:  outputs,
 		UpstreamJobStatuses: lifecycle.UpstreamStatuses(in.Upstreams, a.KnowsUnroutable),
 		OrgID:               in.OrgID, RepoID: in.Repo,
+		SourceTarURL: packed.SourceURL, SourceTarHash: packed.SourceHash, DepsURL: packed.DepsURL, DepsHash: packed.DepsHash,
 	}, nil
+}
+
+// packed finds what a build has packed for the job. Trouble with that costs the agent the time to get it by itself.
+func (d *Dispatcher) packed(ctx context.Context, in engine.Input, a Agent) Packed {
+	if d.builds == nil {
+		return Packed{}
+	}
+	packed, err := d.builds.Packed(ctx, in, a.Platform, a.Arch)
+	if err != nil {
+		d.log.Warn("packed source and dependencies not found, the agent gets them by itself", "job", in.JobID, "err", err)
+		return Packed{}
+	}
+	return packed
 }

@@ -13,7 +13,8 @@ import (
 type Agent struct {
 	label.Agent
 	ConnectionID   string
-	MaxConcurrency int // jobs it runs at a time, at least 1
+	Platform, Arch string // in Node's words: linux, x64
+	MaxConcurrency int    // jobs it runs at a time, at least 1
 	// KnowsUnroutable tells that the agent understands the status unroutable among upstream statuses; others would drop
 	// the whole dispatch for it and are told timed_out_stale.
 	KnowsUnroutable bool

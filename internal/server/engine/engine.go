@@ -55,6 +55,7 @@ type Engine struct {
 	contexts Contexts
 	events   Events
 	scalable func(label.Selector) bool
+	asOf     func(window time.Duration) int64
 	outputs  SecretOutputs
 }
 
@@ -68,6 +69,9 @@ type Deps struct {
 	Effects  service.Poke
 	// Changed is called after every commit that changed something of a run. It must not block. Nil is nobody.
 	Changed func(runID string)
+	// AsOf is the time as of which a deadline that lies window after its beginning may be judged: earlier than now when
+	// this process or all others did not run for a while, so that nobody is blamed for that. Nil: now.
+	AsOf func(window time.Duration) int64
 	// Scalable tells whether the server could start an agent that fits. Nil: it starts none.
 	Scalable func(label.Selector) bool
 	// Contexts finds what guards jobs. Nil: no name means a context that has rules.
@@ -83,11 +87,14 @@ func New(d Deps) *Engine {
 	if d.Changed == nil {
 		d.Changed = func(string) {}
 	}
+	if d.AsOf == nil {
+		d.AsOf = func(time.Duration) int64 { return d.Clock.Millis() }
+	}
 	if d.Scalable == nil {
 		d.Scalable = func(label.Selector) bool { return false }
 	}
 	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(),
-		changed: d.Changed, contexts: d.Contexts, outputs: d.Outputs, events: d.Events, scalable: d.Scalable}
+		changed: d.Changed, contexts: d.Contexts, outputs: d.Outputs, events: d.Events, scalable: d.Scalable, asOf: d.AsOf}
 }
 
 // errRaced says that a row changed between reading and writing. The command is decided again.

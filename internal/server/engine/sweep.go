@@ -23,6 +23,9 @@ const sweepPeriod = time.Second
 // sweepBatch bounds what one turn takes up; the next turn goes on.
 const sweepBatch = 500
 
+// ackWindow is at least how long an agent may take to answer a dispatch, as far as a nap of this process is concerned.
+const ackWindow = 10 * time.Second
+
 // sweepLease is the right to sweep. A second sweeper would do no harm, only double work.
 const sweepLease = "engine-sweep"
 
@@ -41,10 +44,10 @@ func (e *Engine) SweepOnce(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		e.sweepAcks(ctx, now),
-		e.sweepRecoveries(ctx, now),
-		e.sweepExpired(ctx, now),
-		e.sweepStale(ctx, now),
+		e.sweepAcks(ctx, e.asOf(ackWindow)),
+		e.sweepRecoveries(ctx, e.asOf(e.settings.RecoveryWindow)),
+		e.sweepExpired(ctx, e.asOf(e.settings.QueueTimeout)),
+		e.sweepStale(ctx, e.asOf(e.settings.StaleAfter)),
 		e.sweepRuns(ctx, now),
 		e.sweepHolds(ctx, now),
 	)

@@ -37,6 +37,7 @@ type registration struct {
 	mandatory      []string
 	features       []string // in force
 	version        string
+	platform, arch string
 	maxConcurrency int
 	newer          bool   // than oldSchema: it understands the status unroutable, and being told to wait
 	spawn          *Spawn // nil: the server did not start it
@@ -216,8 +217,9 @@ func (c *conn) admit(ctx context.Context, m wire.AgentRegister) error {
 // describe makes the registration of a frame. A later frame keeps what the first one was granted.
 func (c *conn) describe(ctx context.Context, m wire.AgentRegister) (*registration, error) {
 	r := &registration{
-		id: m.AgentID, labels: m.Labels, version: m.Version, maxConcurrency: max(m.MaxConcurrency, 1),
-		mandatory: c.token.MandatoryLabels,
+		id: m.AgentID, labels: m.Labels, version: m.Version, platform: or(m.Platform, "linux"), arch: or(m.Arch, "x64"),
+		maxConcurrency: max(m.MaxConcurrency, 1),
+		mandatory:      c.token.MandatoryLabels,
 	}
 	for _, f := range features {
 		if slices.Contains(m.Features, f) {
@@ -251,7 +253,7 @@ func (c *conn) store(ctx context.Context, m wire.AgentRegister, r *registration,
 	}
 	a := fleet.Agent{
 		ID: r.id, Labels: r.labels, MandatoryLabels: r.mandatory, Features: r.features,
-		Platform: or(m.Platform, "linux"), Arch: or(m.Arch, "x64"), Hostname: m.Hostname, Version: m.Version,
+		Platform: r.platform, Arch: r.arch, Hostname: m.Hostname, Version: m.Version,
 		Lifecycle: lifecycle, MaxConcurrency: r.maxConcurrency, Properties: m.Properties,
 		Inventory: fleet.Inventory{
 			OSRelease: m.OSRelease, OSVersion: m.OSVersion, NodeVersion: m.NodeVersion, RunningAsUser: m.RunningAsUser,

@@ -155,7 +155,7 @@ func (h *Hub) Ready() []dispatch.Agent {
 		r := c.agent.Load()
 		out = append(out, dispatch.Agent{
 			Agent:        label.Agent{ID: r.id, Labels: r.labels, Mandatory: r.mandatory},
-			ConnectionID: c.id, MaxConcurrency: r.maxConcurrency, KnowsUnroutable: r.newer,
+			ConnectionID: c.id, Platform: r.platform, Arch: r.arch, MaxConcurrency: r.maxConcurrency, KnowsUnroutable: r.newer,
 		})
 	}
 	return out

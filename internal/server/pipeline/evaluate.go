@@ -175,7 +175,7 @@ func (e *evaluation) plan(ctx context.Context, w lockfile.Workflow, runID string
 		return failed(w, ci.InitLockResolution, "the lock file's text of this workflow is damaged; recompile it with `kici compile`: "+strings.Join(w.Problems, "; "))
 	}
 	in := plan.Input{
-		Workflow: w, Event: e.facts.Event, Org: e.d.OrgID, RunID: runID, CheckMode: e.checkMode,
+		Workflow: w, Event: e.facts.Event, Org: e.d.OrgID, RunID: runID, CheckMode: e.checkMode, LockfileHash: e.lock.File.LockfileHash,
 		Source: plan.Source{Repo: e.facts.Repo, CloneURL: e.cloneURL, Ref: e.branch, SHA: e.lock.SHA, Provider: e.src.Provider},
 		// Sources of these kinds know no contributors: whoever may push to their repositories is trusted.
 		CacheShared: true,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kici/internal/kit/service"
+	"kici/internal/server/cache"
 	"kici/internal/server/engine"
 	"kici/internal/server/forge"
 	"kici/internal/server/inbox"
@@ -42,6 +43,11 @@ type Provider struct {
 // Counter counts by label values.
 type Counter interface{ Inc(labels ...string) }
 
+// Builds knows what builds have packed.
+type Builds interface {
+	Built(ctx context.Context, id cache.Identity, b cache.Build) (cache.Built, error)
+}
+
 // Hosts are the limits of fan-outs over hosts.
 type Hosts struct {
 	Max   int           // of one fan-out (ci.MaxFanoutHosts)
@@ -59,7 +65,8 @@ type Deps struct {
 	Log       *slog.Logger
 	Workers   int // deliveries worked on at a time (5)
 	Clock     service.Clock
-	Hosts     Hosts // the limits of fan-outs over hosts
+	Hosts     Hosts  // the limits of fan-outs over hosts
+	Builds    Builds // nil: nothing is packed before jobs
 
 	// Counters; nil counts nothing.
 	Received  Counter // kici_orch_webhooks_received_total{source,event}

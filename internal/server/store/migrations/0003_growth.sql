@@ -13,6 +13,7 @@ ALTER TABLE execution_jobs ADD COLUMN generator_id TEXT;                      --
 ALTER TABLE execution_jobs ADD COLUMN dynamic_source TEXT;                    -- of a generated job, without the event
 ALTER TABLE execution_job_needs ADD COLUMN via_group BOOLEAN NOT NULL DEFAULT FALSE;
 CREATE INDEX execution_runs_parent ON execution_runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX execution_jobs_running ON execution_jobs (last_heartbeat_at) WHERE status = 'running';
 CREATE INDEX execution_jobs_target ON execution_jobs (target_id) WHERE target_id IS NOT NULL;
 CREATE INDEX execution_jobs_generator ON execution_jobs (generator_id) WHERE generator_id IS NOT NULL;
 
