@@ -89,7 +89,7 @@ func (a *API) listEvents(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	events, err := timeline.List(r.Context(), a.DB.Read(), run.RunID)
+	events, err := report.Timeline(r.Context(), a.DB.Read(), run.RunID)
 	if err != nil {
 		return answer{}, err
 	}

@@ -60,7 +60,8 @@ func TestTimelineAndSurroundingsAreRead(t *testing.T) {
 	}))
 	const run = "/api/v1/admin/runs/r1"
 	call(t, s, s.Auditor, "GET", run+"/events", nil).want(t, 200, `{"runId":"r1","events":[{"timestamp":"2026-01-01T00:00:00.000Z",`+
-		`"eventType":"agent.clone.end","sourceService":"agent","jobId":"r1-build","durationMs":12,"metadata":{"cached":true}}]}`)
+		`"eventType":"orchestrator.dispatch","sourceService":"orchestrator","jobId":null,"durationMs":null,"metadata":{"jobCount":4,"workflow":"ci"}},`+
+		`{"timestamp":"2026-01-01T00:00:00.000Z","eventType":"agent.clone.end","sourceService":"agent","jobId":"r1-build","durationMs":12,"metadata":{"cached":true}}]}`)
 	call(t, s, s.Auditor, "GET", run+"/jobs/r1-build/context", nil).want(t, 200, `"sandboxType":"bare-metal"`)
 	call(t, s, s.Auditor, "GET", run+"/jobs/r1-test/context", nil).want(t, 200, `"context":null`)
 	call(t, s, s.Auditor, "GET", run+"/jobs/none/context", nil).want(t, 404, "Job none not found")
