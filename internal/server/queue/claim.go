@@ -31,6 +31,9 @@ func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, 
 	if len(offers) == 0 || len(offers) > MaxOffers {
 		return nil, fmt.Errorf("claim %d jobs: between 1 and %d can be claimed at once", len(offers), MaxOffers)
 	}
+	if err := tx.PlanAnew(ctx); err != nil { // the queue grows and shrinks by orders of magnitude
+		return nil, fmt.Errorf("claim jobs: %w", err)
+	}
 	args := []any{nodeID, now, ackDeadline}
 	for _, o := range offers {
 		args = append(args, o.JobID, o.AgentID, o.Room)

@@ -154,6 +154,17 @@ func (w poolWriter) write(ctx context.Context, fn func(ctx context.Context, q Qu
 // close does nothing: the pool is closed by its owner.
 func (poolWriter) close() error { return nil }
 
+// PlanAnew has PostgreSQL plan the statements that follow in this transaction on the rows that there are now. The plan
+// of a prepared statement is kept for the life of its connection, and one that was made while a table was small reads the
+// whole of it when it has grown. SQLite plans by index and needs none of that.
+func (tx *Tx) PlanAnew(ctx context.Context) error {
+	if tx.Dialect != Postgres {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "SET LOCAL plan_cache_mode = force_custom_plan")
+	return err
+}
+
 // ForUpdate is the clause that locks the selected row until the transaction ends. SQLite's single writer needs none.
 func (tx *Tx) ForUpdate() string {
 	if tx.Dialect == Postgres {
