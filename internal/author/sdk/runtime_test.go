@@ -207,7 +207,7 @@ export async function run() {
   });
   log.push(await api.get('B'), api.has('A'), api.has('X'), api.list().join());
   log.push(await api.get('X').catch((e) => e.name + ': ' + e.message));
-  log.push(JSON.stringify(api.getMeta('C')), JSON.stringify(api.getMeta('A')));
+  log.push(...['C', 'B', 'A', 'X'].map((key) => JSON.stringify(api.getMeta(key))));
   await api.expose('A');
   log.push(JSON.stringify(await api.mountFile({ sources: ['A', 'C'], divider: '-', mode: 0o400, name: 'both' })));
   await api.exposeFile('CERT', { sources: ['C'] });
@@ -219,7 +219,8 @@ export async function run() {
 	got, thrown := call(t, vm, "run")
 	want := `["3",true,false,"A,B,C",` +
 		`"SecretNotFoundError: Secret \"X\" not found. Available keys: A, B, C. Use ctx.secrets.has('X') to check existence, or await ctx.secrets.get('X') in a try/catch.",` +
-		`"{\"value\":\"4\",\"backend\":\"local\",\"scope\":\"production\"}","null","set A=1",` +
+		`"{\"value\":\"4\",\"backend\":\"local\",\"scope\":\"production\"}","{\"value\":\"3\",\"backend\":\"\",\"scope\":\"base\"}",` +
+		`"{\"value\":\"1\",\"backend\":\"\",\"scope\":\"\"}","null","set A=1",` +
 		`"write both 1-4 400","mount {\"sources\":[\"A\",\"C\"],\"target\":\"/tmp/both\",\"kind\":\"mountFile\"}","{\"path\":\"/tmp/both\"}",` +
 		`"write C 4 600","mount {\"sources\":[\"C\"],\"target\":\"/tmp/C\",\"kind\":\"exposeFile\",\"envVar\":\"CERT\"}","set CERT=/tmp/C",` +
 		`"secrets.mountFile: \"../x\" is not a plain file name","secrets.mountFile needs a non-empty list of sources","unset CERT","A,B,C"]`

@@ -84,6 +84,7 @@ declare module '@kici-dev/sdk' {
     get(key: string): Promise<string>;
     has(key: string): boolean;
     list(): string[];
+    /** The value and where it comes from: `scope` is the context, `backend` the store, '' where the server does not tell. */
     getMeta(key: string): { value: string; backend: string; scope: string } | null;
     /** Puts a secret into the environment of later steps. */
     expose(key: string, as?: string): Promise<void>;

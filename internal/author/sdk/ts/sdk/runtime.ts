@@ -135,6 +135,11 @@ export function flatSecrets(o: Pick<SecretsOptions, 'secrets' | 'namespacedSecre
   return Object.assign({}, o.secrets, ...Object.values(o.namespacedSecrets ?? {}));
 }
 
+/** The context that gave the value of a key: the last that has it. '' for a secret of no context. */
+function contextOf(o: SecretsOptions, key: string): string {
+  return Object.entries(o.namespacedSecrets ?? {}).filter(([, secrets]) => Object.hasOwn(secrets, key)).at(-1)?.[0] ?? '';
+}
+
 /**
  * Makes `ctx.secrets` of one step. `accessed()` is not for authors: the sorted names that were read, for
  * `secretsAccessed`; `dispose()` takes variables of exposeFile away and is called after the step in every outcome.
@@ -161,8 +166,9 @@ export function createStepSecrets(o: SecretsOptions): { api: any; accessed(): st
     get: async (key: string) => take(key),
     has: (key: string) => Object.hasOwn(values, key),
     list: () => Object.keys(values).sort(),
+    // Where the server does not tell, the context is known that gave the value.
     getMeta: (key: string) =>
-      Object.hasOwn(values, key) && o.meta?.[key] ? { value: take(key), ...o.meta[key] } : null,
+      Object.hasOwn(values, key) ? { value: take(key), ...(o.meta?.[key] ?? { backend: '', scope: contextOf(o, key) }) } : null,
     expose: async (key: string, as: string = key) => o.host.setEnv(as, take(key)),
     mountFile: (spec: any) => mount(spec, 'mountFile'),
     exposeFile: async (envVar: string, spec: any) => {
