@@ -7,14 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"kici/internal/agent/runner"
 	"kici/internal/core/wire"
 	"kici/internal/kit/redact"
 )
-
-// inherited are the only variables that a job takes over from the agent: what programs need to find their way, and
-// nothing that could be a credential.
-var inherited = strings.Fields(`PATH HOME USER SHELL LANG LC_ALL TERM TMPDIR NODE_PATH TZ PATHEXT SystemRoot windir
-COMSPEC TEMP TMP USERPROFILE LOCALAPPDATA APPDATA PROCESSOR_ARCHITECTURE NUMBER_OF_PROCESSORS`)
 
 // agentOnly never reaches a job, not even by the dispatch.
 const agentOnly = "KICI_AGENT_TOKEN"
@@ -64,15 +60,7 @@ func variables(list []string) map[string]string {
 }
 
 // baseEnviron is what every runner takes over from the agent.
-func (a *Agent) baseEnviron() []string {
-	var list []string
-	for _, kv := range a.cfg.Environ {
-		if name, _, ok := strings.Cut(kv, "="); ok && slices.Contains(inherited, name) {
-			list = append(list, kv)
-		}
-	}
-	return list
-}
+func (a *Agent) baseEnviron() []string { return runner.Inherited(a.cfg.Environ) }
 
 // variable is a value of the dispatch as text. They are texts as a rule; a number or flag keeps its JSON form.
 func variable(v any) string {

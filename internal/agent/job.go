@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -292,7 +291,7 @@ func (j *job) awaitReady(proc *runner.Process) error {
 		case m, ok := <-proc.Messages():
 			switch {
 			case !ok:
-				return errors.New(exitText(proc.Wait(), j.mask))
+				return errors.New(j.mask.String(proc.Wait().String()))
 			case m.Type == runner.TypeReady:
 				return nil
 			}
@@ -330,18 +329,7 @@ func (j *job) withResult(result *runner.JobComplete) outcome {
 
 // withoutResult is the outcome of a runner that ended without one.
 func (j *job) withoutResult(proc *runner.Process) outcome {
-	return j.failure(errors.New(exitText(proc.Wait(), j.mask)))
-}
-
-func exitText(e runner.Exit, mask *redact.Redactor) string {
-	if len(e.Stderr) > 0 {
-		return "Workflow runner crashed:\n" + mask.String(strings.Join(e.Stderr, "\n"))
-	}
-	signal := e.Signal
-	if signal == "" {
-		signal = "null"
-	}
-	return fmt.Sprintf("Workflow runner exited unexpectedly (code=%d, signal=%s)", e.Code, signal)
+	return j.failure(errors.New(j.mask.String(proc.Wait().String())))
 }
 
 // beatJob sends the sign of life of the running job.

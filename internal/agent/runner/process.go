@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -46,6 +47,18 @@ type Exit struct {
 	Code   int      // -1 when a signal ended it
 	Signal string   // "killed", "terminated", …; "" when it exited by itself
 	Stderr []string // its last 20 lines
+}
+
+// String says, for the error of a job, how a runner ended that gave no result. It may quote what the job has printed.
+func (e Exit) String() string {
+	if len(e.Stderr) > 0 {
+		return "Workflow runner crashed:\n" + strings.Join(e.Stderr, "\n")
+	}
+	signal := e.Signal
+	if signal == "" {
+		signal = "null"
+	}
+	return fmt.Sprintf("Workflow runner exited unexpectedly (code=%d, signal=%s)", e.Code, signal)
 }
 
 // Start starts a runner in a process group of its own; it dies with this process. It waits for its execute message and
