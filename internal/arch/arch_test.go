@@ -41,7 +41,7 @@ var rooms = []string{
 	"internal/server/backup",
 	"internal/server/adminapi", "internal/server",
 	// The author's side.
-	"internal/author/sdk", "internal/author/bundle", "internal/author/compile",
+	"internal/author/sdk", "internal/author/bundle", "internal/author/compile", "internal/author/sample",
 	// The other side of the wire.
 	"internal/agent/sandbox", "internal/agent/workspace", "internal/agent/runner", "internal/agent",
 	// Outside.
