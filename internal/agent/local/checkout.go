@@ -1,0 +1,175 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kici/internal/agent/workspace"
+)
+
+// kiciDir is the folder of workflows in a repository.
+const kiciDir = ".kici"
+
+// Repository is what git tells of a folder.
+type Repository struct {
+	Root string // absolute; "" when the folder is in no repository
+	Name string // owner/name as the remote origin has it, else the folder's own
+	SHA  string // of the commit that is checked out; "" when there is none yet
+}
+
+// Describe asks git about the repository that a folder is in. Without one, Root is "".
+func Describe(ctx context.Context, dir string) (Repository, error) {
+	root, err := git(ctx, dir, "rev-parse", "--show-toplevel")
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 128 {
+		return Repository{}, nil
+	}
+	if err != nil {
+		return Repository{}, fmt.Errorf("ask git about %s: %w", dir, err)
+	}
+	r := Repository{Root: strings.TrimSpace(root)}
+	r.Name = "local/" + filepath.Base(r.Root)
+	if url, err := git(ctx, r.Root, "config", "--get", "remote.origin.url"); err == nil {
+		r.Name = identifier(strings.TrimSpace(url), r.Name)
+	}
+	if sha, err := git(ctx, r.Root, "rev-parse", "--verify", "--quiet", "HEAD"); err == nil {
+		r.SHA = strings.TrimSpace(sha)
+	}
+	return r, nil
+}
+
+// identifier is owner/name of a clone URL.
+func identifier(url, fallback string) string {
+	rest := strings.TrimSuffix(url, ".git")
+	if _, after, ok := strings.Cut(rest, "://"); ok {
+		_, rest, _ = strings.Cut(after, "/")
+	} else if _, after, ok := strings.Cut(rest, ":"); ok {
+		rest = after
+	}
+	owner, name := path.Base(path.Dir(rest)), path.Base(rest)
+	if owner == "." || owner == "/" || name == "" || name == "." {
+		return fallback
+	}
+	return owner + "/" + name
+}
+
+// git runs git in a folder and gives what it prints. Variables that would let it work on another repository stay out:
+// inside of a hook, git has set them.
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "GIT_") && !strings.HasPrefix(kv, "GIT_CONFIG_")
+	}), "GIT_TERMINAL_PROMPT=0")
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) > 0 {
+		err = fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(exit.Stderr))
+	}
+	return string(out), err
+}
+
+// fetch makes the folder of a job a copy of the repository as it lies there: the history, and the files that git knows or
+// would take in, with every change that is not committed.
+func (w *worker) fetch(ws *workspace.Workspace) error {
+	root, dir := w.r.o.Root, ws.Dir()
+	// The copy shares the objects of the repository, which git never changes.
+	if _, err := git(w.ctx, root, "clone", "--quiet", "--shared", "--no-checkout", root, dir); err != nil {
+		return fmt.Errorf("copy repository: %w", err)
+	}
+	if _, err := git(w.ctx, dir, "rev-parse", "--verify", "--quiet", "HEAD"); err == nil {
+		if _, err := git(w.ctx, dir, "reset", "--quiet"); err != nil { // the index of a check-out
+			return fmt.Errorf("copy repository: %w", err)
+		}
+	}
+	list, err := git(w.ctx, root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return fmt.Errorf("list files of the repository: %w", err)
+	}
+	for _, name := range strings.Split(strings.TrimSuffix(list, "\x00"), "\x00") {
+		if !w.order.checkout && !strings.HasPrefix(name, kiciDir+"/") {
+			continue
+		}
+		if err := w.copyFile(root, dir, name); err != nil {
+			return fmt.Errorf("copy repository: %w", err)
+		}
+	}
+	return w.fetchDependencies(ws)
+}
+
+// fetchDependencies takes those that are installed in the repository along, and installs them where they are not.
+func (w *worker) fetchDependencies(ws *workspace.Workspace) error {
+	if !ws.HasPackage("") {
+		return nil
+	}
+	modules := filepath.Join(kiciDir, "node_modules")
+	if _, err := os.Stat(filepath.Join(w.r.o.Root, modules)); err == nil {
+		return w.copyTree(w.r.o.Root, ws.Dir(), modules)
+	}
+	return ws.InstallDependencies(w.ctx, "", workspace.Install{JobID: w.j.state.ID, Env: w.order.env, Log: w.say})
+}
+
+func (w *worker) copyTree(root, dir, name string) error {
+	return filepath.WalkDir(filepath.Join(root, name), func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		return w.copyFile(root, dir, rel)
+	})
+}
+
+// copyFile copies a file or a link. What git lists and is not there was deleted, and a folder is a submodule, which is not
+// taken along.
+func (w *worker) copyFile(root, dir, name string) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	from, to := filepath.Join(root, name), filepath.Join(dir, name)
+	info, err := os.Lstat(from)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	case !info.Mode().IsRegular():
+		return nil // sockets and the like are no content
+	}
+	return copyContent(from, to, info.Mode().Perm())
+}
+
+func copyContent(from, to string, mode fs.FileMode) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	return errors.Join(err, target.Close())
+}
