@@ -19,7 +19,11 @@ type Map struct {
 }
 
 // segment is one mapping: from a column of the script to a place of a source, all counted from 0.
-type segment struct{ column, source, line, sourceColumn int }
+// name is what the author called the thing there, "" when the script calls it the same.
+type segment struct {
+	column, source, line, sourceColumn int
+	name                               string
+}
 
 // Place is a position in a source file, counted from 1. File is relative to the repository, or begins with `kici:` for
 // an embedded module.
@@ -38,6 +42,7 @@ func ParseMap(raw []byte) (*Map, error) {
 	var file struct {
 		Sources  []string `json:"sources"`
 		Mappings string   `json:"mappings"`
+		Names    []string `json:"names"`
 	}
 	if err := json.Unmarshal(raw, &file); err != nil {
 		return nil, fmt.Errorf("read source map: %w", err)
@@ -50,9 +55,9 @@ func ParseMap(raw []byte) (*Map, error) {
 		}
 		m.sources = append(m.sources, s)
 	}
-	var at segment
+	at := cursor{names: file.Names}
 	for line := range strings.SplitSeq(file.Mappings, ";") {
-		segments, err := decodeLine(line, &at)
+		segments, err := at.decodeLine(line)
 		if err != nil {
 			return nil, fmt.Errorf("read source map: %w", err)
 		}
@@ -61,8 +66,15 @@ func ParseMap(raw []byte) (*Map, error) {
 	return m, nil
 }
 
+// cursor is where the last mapping stood; each is written as its distance from the one before.
+type cursor struct {
+	segment
+	names []string
+	index int // of the last name
+}
+
 // decodeLine reads one line of mappings. The places in the sources continue from line to line, the column does not.
-func decodeLine(line string, at *segment) ([]segment, error) {
+func (at *cursor) decodeLine(line string) ([]segment, error) {
 	at.column = 0
 	var list []segment
 	for text := range strings.SplitSeq(line, ",") {
@@ -80,7 +92,14 @@ func decodeLine(line string, at *segment) ([]segment, error) {
 		at.source += fields[1]
 		at.line += fields[2]
 		at.sourceColumn += fields[3]
-		list = append(list, *at)
+		at.name = ""
+		if len(fields) > 4 {
+			at.index += fields[4]
+			if at.index >= 0 && at.index < len(at.names) {
+				at.name = at.names[at.index]
+			}
+		}
+		list = append(list, at.segment)
 	}
 	return list, nil
 }

@@ -23,6 +23,7 @@ type unit struct {
 
 	workflows []workflow
 	problems  Diagnostics
+	script    []byte
 	smap      *bundle.Map
 }
 
@@ -61,7 +62,7 @@ type (
 	answers struct {
 		File      string      `json:"file"`
 		Locations []*location `json:"locations"`
-		Pure      []bool      `json:"pure"`
+		Inline    []*string   `json:"inline"`
 		Guards    []string    `json:"guards"`
 	}
 	description struct {
@@ -94,6 +95,7 @@ func compileUnit(ctx context.Context, root, file string) (*unit, error) {
 	if u.smap, err = bundle.ParseMap(b.Map); err != nil {
 		return nil, err
 	}
+	u.script = b.Script
 	return u, u.evaluate(ctx, b)
 }
 
@@ -134,9 +136,9 @@ func ask(ctx context.Context, e evaluator, function string, argument, answer any
 	return nil
 }
 
-// answer decides what the program cannot: places, purity and the safety of regular expressions.
+// answer decides what the program cannot: places, the texts of pure functions and the safety of regular expressions.
 func (u *unit) answer(q questions) answers {
-	a := answers{File: u.file, Locations: []*location{}, Pure: []bool{}, Guards: []string{}}
+	a := answers{File: u.file, Locations: []*location{}, Inline: []*string{}, Guards: []string{}}
 	for _, stack := range q.Stacks {
 		var at *location
 		if p, ok := u.smap.Author(stack); ok {
@@ -145,7 +147,12 @@ func (u *unit) answer(q questions) answers {
 		a.Locations = append(a.Locations, at)
 	}
 	for _, text := range q.Functions {
-		a.Pure = append(a.Pure, pure(text))
+		var quoted *string
+		if pure(text) {
+			named := u.smap.AuthorNames(u.script, text)
+			quoted = &named
+		}
+		a.Inline = append(a.Inline, quoted)
 	}
 	for _, r := range q.Regexes {
 		reason := ""

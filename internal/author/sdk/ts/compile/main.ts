@@ -25,7 +25,8 @@ interface Questions {
 interface Answers {
   file: string;
   locations: (SourceLocation | null)[];
-  pure: boolean[];
+  /** The text of a function that a server may evaluate, null for any other. */
+  inline: (string | null)[];
   guards: string[];
 }
 
@@ -80,7 +81,7 @@ function survey(): Questions {
 function describe(answers: Answers): Description {
   const resolver: Resolver = {
     locate: (stack) => answers.locations[stacks.add(stack, stack)] ?? undefined,
-    inline: (text) => (answers.pure[functions.add(text, text)] ? text : undefined),
+    inline: (text) => answers.inline[functions.add(text, text)] ?? undefined,
     guard: (source, flags) => answers.guards[regexes.add(`${flags}/${source}`, { source, flags })] || undefined,
   };
   const report = new Report(answers.file, resolver);
