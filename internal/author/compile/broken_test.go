@@ -5,17 +5,22 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var update = flag.Bool("update", false, "write what the tests get as what they want")
 
+// withoutLine are the mistakes of which there is no line to show: a value that is no error does not know where it was
+// thrown, and what is open at the end of a file has nothing to stand below.
+var withoutLine = []string{"no such region", "Unterminated string literal"}
+
 // TestMistakesAreNamedWithTheirPlace compiles broken repositories. Each archive holds the files and, under the name
 // want, what the author reads.
 func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 	archives, err := filepath.Glob("testdata/broken/*.txtar")
-	if err != nil || len(archives) < 20 {
+	if err != nil || len(archives) < 70 {
 		t.Fatalf("%d archives: %v", len(archives), err)
 	}
 	for _, path := range archives {
@@ -29,6 +34,11 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 			}
 			if _, err := os.Stat(filepath.Join(root, ".kici", LockName)); err == nil {
 				t.Error("a lock file was written")
+			}
+			for _, d := range wrong {
+				if (d.Line == 0 || d.Column == 0 || d.Frame == "") && !slices.Contains(withoutLine, d.Text) {
+					t.Errorf("no line is shown for: %s", d)
+				}
 			}
 			compareWant(t, path, a, want, wrong.Error()+"\n")
 		})

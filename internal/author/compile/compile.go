@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"kici/internal/author/bundle"
 	"kici/internal/core/lockfile"
 )
 
@@ -148,7 +149,12 @@ func judge(units []*unit) (warnings []Diagnostic, err error) {
 		}
 	}
 	if count == 0 && len(wrong) == 0 {
-		wrong = append(wrong, Diagnostic{File: units[0].file, Severity: SeverityError, Code: "E004", Text: "no workflow is exported", Suggestion: "export the result of workflow(...), by name or as default"})
+		first := units[0]
+		at := bundle.Place{File: first.file, Line: 1, Column: 1}
+		wrong = append(wrong, Diagnostic{
+			File: first.file, Line: 1, Column: 1, Severity: SeverityError, Code: "E004", Text: "no workflow is exported", Frame: first.frame(at),
+			Suggestion: "export the result of workflow(...), by name or as default",
+		})
 	}
 	if len(wrong) > 0 {
 		wrong.sort()
@@ -161,7 +167,8 @@ func judge(units []*unit) (warnings []Diagnostic, err error) {
 func duplicate(u *unit, w workflow, other *unit) Diagnostic {
 	d := Diagnostic{
 		File: u.file, Severity: SeverityError, Code: "E107",
-		Text: fmt.Sprintf("a workflow named '%s' is already in %s", w.name, other.file),
+		Text:       fmt.Sprintf("a workflow named '%s' is already in %s", w.name, other.file),
+		Suggestion: "give one of them another name: a name is one workflow's in the whole repository",
 	}
 	if w.at.File != "" {
 		d.File, d.Line, d.Column, d.Frame = w.at.File, w.at.Line, w.at.Column, u.frame(w.at)

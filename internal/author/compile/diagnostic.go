@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"kici/internal/author/bundle"
 )
 
 // Severity of a Diagnostic.
@@ -68,4 +72,43 @@ func (d Diagnostics) sort() {
 	slices.SortStableFunc(d, func(a, b Diagnostic) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
+}
+
+// frame shows a line with a caret under the place, whose column and length count bytes. Of a long line it shows the part
+// around the place, since a caret below a line that wraps stands under something else.
+func frame(line string, column, length int) string {
+	const around = 70
+	from, to := 0, len(line)
+	if len(line) > 2*around+20 {
+		from, to = runeStart(line, max(0, column-1-around)), runeStart(line, min(len(line), column-1+around))
+	}
+	length = min(length, to-column+1)
+	before, after := "", ""
+	if from > 0 {
+		before = "…"
+	}
+	if to < len(line) {
+		after = "…"
+	}
+	return bundle.Diagnostic{LineText: before + line[from:to] + after, Column: column - from + len(before), Length: length}.Frame()
+}
+
+// runeStart is the beginning of the character at a byte of the text.
+func runeStart(text string, at int) int {
+	for at > 0 && at < len(text) && !utf8.RuneStart(text[at]) {
+		at--
+	}
+	return at
+}
+
+// byteColumn turns a column that counts UTF-16 units, as engines do, into one that counts bytes; both from 1.
+func byteColumn(line string, column int) int {
+	units := 1
+	for i, r := range line {
+		if units >= column {
+			return i + 1
+		}
+		units += utf16.RuneLen(r)
+	}
+	return len(line) + 1
 }

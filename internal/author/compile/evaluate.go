@@ -32,8 +32,12 @@ type evaluator interface {
 	close()
 }
 
-// failure is an error that the script threw. stack is the engine's trace.
-type failure struct{ message, stack string }
+// failure is why the script did not come to its end. stack is the engine's trace. thrown tells what the author's code
+// threw from what the host says.
+type failure struct {
+	message, stack string
+	thrown         bool
+}
 
 // Error implements error.
 func (f *failure) Error() string { return f.message }
@@ -72,7 +76,7 @@ func asFailure(err error) error {
 	if s.Kind == script.KindTimeout {
 		return tooSlow(s.Stack)
 	}
-	return &failure{message: s.Message, stack: s.Stack}
+	return &failure{message: s.Message, stack: s.Stack, thrown: true}
 }
 
 func tooSlow(stack string) *failure {
@@ -151,7 +155,7 @@ func (n *node) call(ctx context.Context, function string, argument json.RawMessa
 			return nil, fmt.Errorf("read answer of node: %w", err)
 		}
 		if answer.Error != nil {
-			return nil, &failure{message: answer.Error.Message, stack: answer.Error.Stack}
+			return nil, &failure{message: answer.Error.Message, stack: answer.Error.Stack, thrown: true}
 		}
 		return answer.Result, nil
 	}

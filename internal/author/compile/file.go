@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"kici/internal/author/bundle"
+	"kici/internal/core/cron"
 	"kici/internal/core/lockfile"
 	"kici/internal/kit/regex"
 )
@@ -48,6 +49,7 @@ type (
 		Stacks    []string
 		Functions []string
 		Regexes   []struct{ Source, Flags string }
+		Crons     []struct{ Expression, Timezone string }
 		Workflows []struct {
 			Name      string
 			HashFiles json.RawMessage
@@ -64,6 +66,7 @@ type (
 		Locations []*location `json:"locations"`
 		Inline    []*string   `json:"inline"`
 		Guards    []string    `json:"guards"`
+		Crons     []string    `json:"crons"`
 	}
 	description struct {
 		Workflows []struct {
@@ -136,9 +139,10 @@ func ask(ctx context.Context, e evaluator, function string, argument, answer any
 	return nil
 }
 
-// answer decides what the program cannot: places, the texts of pure functions and the safety of regular expressions.
+// answer decides what the program cannot: places, the texts of pure functions, the safety of regular
+// expressions and time tables.
 func (u *unit) answer(q questions) answers {
-	a := answers{File: u.file, Locations: []*location{}, Inline: []*string{}, Guards: []string{}}
+	a := answers{File: u.file, Locations: []*location{}, Inline: []*string{}, Guards: []string{}, Crons: []string{}}
 	for _, stack := range q.Stacks {
 		var at *location
 		if p, ok := u.smap.Author(stack); ok {
@@ -155,13 +159,19 @@ func (u *unit) answer(q questions) answers {
 		a.Inline = append(a.Inline, quoted)
 	}
 	for _, r := range q.Regexes {
-		reason := ""
-		if err := regex.Guard(r.Source, r.Flags); err != nil {
-			reason = err.Error()
-		}
-		a.Guards = append(a.Guards, reason)
+		a.Guards = append(a.Guards, reasonOf(regex.Guard(r.Source, r.Flags)))
+	}
+	for _, c := range q.Crons {
+		a.Crons = append(a.Crons, reasonOf(cron.Check(c.Expression, c.Timezone)))
 	}
 	return a
+}
+
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 func (u *unit) collect(q questions, d description) error {
@@ -194,7 +204,11 @@ func (u *unit) loadFailure(err error) error {
 	if !errors.As(err, &f) {
 		return err
 	}
-	u.problem(SeverityError, "E003", f.message, "", f.stack)
+	suggestion := ""
+	if f.stack == "" && f.thrown {
+		suggestion = "throw an Error: other values do not know where they were thrown"
+	}
+	u.problem(SeverityError, "E003", f.message, suggestion, f.stack)
 	return nil
 }
 
@@ -209,9 +223,15 @@ func (u *unit) problem(severity, code, text, suggestion, stack string) {
 
 func (u *unit) addBundleErrors(list bundle.Diagnostics) {
 	for _, b := range list {
-		d := Diagnostic{File: b.File, Line: b.Line, Column: b.Column, Severity: SeverityError, Code: "E003", Text: b.Text, Frame: b.Frame()}
+		d := Diagnostic{File: b.File, Line: b.Line, Column: b.Column, Severity: SeverityError, Code: "E003", Text: b.Text, Frame: frame(b.LineText, b.Column, b.Length)}
 		if d.File == "" {
 			d.File = u.file
+		}
+		if name, ok := strings.CutPrefix(b.Text, "Could not resolve "); ok {
+			d.Suggestion = "install the package where the workflows can find it, or correct its name"
+			if strings.HasPrefix(name, `".`) || strings.HasPrefix(name, `"/`) {
+				d.Suggestion = "a path begins at the file that imports it; correct it, or add the file"
+			}
 		}
 		u.problems = append(u.problems, d)
 	}
@@ -232,11 +252,7 @@ func (u *unit) frame(at bundle.Place) string {
 		return ""
 	}
 	text := strings.TrimRight(lines[at.Line-1], "\r")
-	const widest = 160 // a caret below a longer line would stand in nowhere
-	if len(text) > widest {
-		return ""
-	}
-	return bundle.Diagnostic{Column: at.Column, LineText: text}.Frame()
+	return frame(text, byteColumn(text, at.Column), 1)
 }
 
 // workflowFiles lists the files of a folder that may hold workflows, as paths from the repository's root.

@@ -18,6 +18,7 @@ interface Questions {
   stacks: string[];
   functions: string[];
   regexes: { source: string; flags: string }[];
+  crons: { expression: string; timezone: string }[];
   workflows: { name: string; hashFiles?: string[]; stack: string }[];
 }
 
@@ -28,6 +29,7 @@ interface Answers {
   /** The text of a function that a server may evaluate, null for any other. */
   inline: (string | null)[];
   guards: string[];
+  crons: string[];
 }
 
 interface Description {
@@ -61,12 +63,14 @@ class Numbered<T> {
 const stacks = new Numbered<string>();
 const functions = new Numbered<string>();
 const regexes = new Numbered<{ source: string; flags: string }>();
+const crons = new Numbered<{ expression: string; timezone: string }>();
 
 function survey(): Questions {
   const report = new Report('', {
     locate: (stack) => void stacks.add(stack, stack),
     inline: (text) => void functions.add(text, text),
     guard: (source, flags) => void regexes.add(`${flags}/${source}`, { source, flags }),
+    cron: (expression, timezone) => void crons.add(`${timezone} ${expression}`, { expression, timezone }),
   });
   const all = workflows();
   for (const { workflow } of all) describeWorkflow(workflow, report);
@@ -74,6 +78,7 @@ function survey(): Questions {
     stacks: stacks.list,
     functions: functions.list,
     regexes: regexes.list,
+    crons: crons.list,
     workflows: all.map(({ workflow: w }) => ({ name: String(w.name), hashFiles: w.hashFiles, stack: siteOf(w) })),
   };
 }
@@ -83,6 +88,7 @@ function describe(answers: Answers): Description {
     locate: (stack) => answers.locations[stacks.add(stack, stack)] ?? undefined,
     inline: (text) => answers.inline[functions.add(text, text)] ?? undefined,
     guard: (source, flags) => answers.guards[regexes.add(`${flags}/${source}`, { source, flags })] || undefined,
+    cron: (expression, timezone) => answers.crons[crons.add(`${timezone} ${expression}`, { expression, timezone })] || undefined,
   };
   const report = new Report(answers.file, resolver);
   return {

@@ -1,10 +1,11 @@
 // A job as a lock file has it.
 
 import { siteOf } from './site';
-import { checkHooks, describeNeeds, duration, holdable, warnUnknown } from './describe';
+import { checkHooks, describeNeeds, duration, flags, holdable, text, warnUnknown } from './describe';
 import { describeRules, describeSteps } from './describe-steps';
+import { suggest } from './describe-triggers';
 import { readRunsOn, readRunsOnAll, type LabelMatcher } from './labels';
-import { normalizeApproval, normalizeCacheSpecs } from './normalize';
+import { checkInit, normalizeApproval, normalizeCacheSpecs } from './normalize';
 import { checkResources } from './resources';
 import { Report, compact, flag } from './report';
 
@@ -28,6 +29,7 @@ export function describeJob(job: any, index: number, report: Report, outer = '')
   warnUnknown(job, options, owner, stack, report);
   checkCombinations(job, owner, stack, report);
   checkHooks(job, owner, stack, report);
+  flags(job, ['checkout', 'failFast', 'includeUninitialized'], owner, stack, report);
   const needs = describeNeeds(job.needs, owner, stack, report);
   const groups = [...new Set(needs.flatMap((n: any) => (n.group ? [n.group] : [])))];
   const contexts = describeContexts(job, owner, stack, report);
@@ -40,7 +42,7 @@ export function describeJob(job: any, index: number, report: Report, outer = '')
     steps: describeSteps(job, owner, stack, report),
     ...describeMatrix(job, owner, stack, report),
     rules: describeRules(job.rules, owner, stack, (i) => index * 100 + i, report),
-    description: job.description,
+    description: text(job.description, `${owner}: description`, stack, report),
     checkout: job.checkout,
     cache: report.try('E110', stack, `${owner}: `, () => normalizeCacheSpecs(job.cache)),
     container: describeContainer(job.container, owner, stack, report),
@@ -53,10 +55,10 @@ export function describeJob(job: any, index: number, report: Report, outer = '')
     hasOnFailure: flag(job.onFailure),
     hasBeforeStep: flag(job.beforeStep),
     hasAfterStep: flag(job.afterStep),
-    gracePeriod: duration(job.gracePeriod, `${owner}: gracePeriod`, stack, report),
-    timeout: duration(job.timeout, `${owner}: timeout`, stack, report),
+    gracePeriod: duration(job.gracePeriod, `${owner}: gracePeriod`, 'seconds', stack, report),
+    timeout: duration(job.timeout, `${owner}: timeout`, 'milliseconds', stack, report),
     resources: report.try('E115', stack, `${owner}: `, () => checkResources(job.resources)),
-    init: job.init,
+    init: report.try('E110', stack, `${owner}: `, () => checkInit(job.init)),
     approval: report.try('E114', stack, `${owner}: `, () => holdable(normalizeApproval(job.approval))),
   });
 }
@@ -72,7 +74,7 @@ function checkCombinations(job: any, owner: string, stack: string, report: Repor
   };
   if (job.runsOnAll === undefined) needless(['onUnreachable', 'includeUninitialized'], 'runsOnAll');
   if (job.runsOnAll === undefined && job.matrix === undefined) needless(['maxParallel', 'failFast'], 'a matrix or runsOnAll');
-  if (job.onUnreachable !== undefined && !['skip', 'fail', 'hold'].includes(job.onUnreachable)) report.error('E110', stack, `${owner}: onUnreachable must be 'skip', 'fail' or 'hold', not ${JSON.stringify(job.onUnreachable)}`);
+  if (job.onUnreachable !== undefined && !['skip', 'fail', 'hold'].includes(job.onUnreachable)) report.error('E110', stack, `${owner}: onUnreachable must be 'skip', 'fail' or 'hold', not ${JSON.stringify(job.onUnreachable)}`, suggest(String(job.onUnreachable), ['skip', 'fail', 'hold']));
   if (job.maxParallel !== undefined && !(Number.isInteger(job.maxParallel) && job.maxParallel >= 1)) report.error('E110', stack, `${owner}: maxParallel must be a whole number of at least 1`);
 }
 
@@ -95,7 +97,7 @@ function describeTarget(job: any, owner: string, stack: string, report: Report):
 function guard(matchers: LabelMatcher[], owner: string, stack: string, report: Report): void {
   for (const m of matchers) {
     const reason = m.kind === 'regex' ? report.resolver.guard(m.source, m.flags) : undefined;
-    if (reason) report.error('E113', stack, `${owner}: label ${reason}`);
+    if (reason) report.error('E113', stack, `${owner}: label ${reason}`, 'repeat nothing that is repeated already, and repeat at most 25 times in all');
   }
 }
 
@@ -113,7 +115,7 @@ function describeMatrix(job: any, owner: string, stack: string, report: Report):
   if (!values) return {};
   const product = Array.isArray(values) ? values.length : Object.values(values).reduce((n, v) => n * v.length, 1);
   const count = product + (include?.length ?? 0);
-  if (count > maxCombinations) report.error('E104', stack, `matrix for ${owner} expands to ${count} combinations (max ${maxCombinations})`);
+  if (count > maxCombinations) report.error('E104', stack, `matrix for ${owner} expands to ${count} combinations (max ${maxCombinations})`, 'split the job, or make some of the values steps of one job');
   return { matrix: { _type: 'static', values }, include, exclude };
 }
 
@@ -171,7 +173,7 @@ function describeContexts(job: any, owner: string, stack: string, report: Report
   }
   return list.map((value) => {
     if (typeof value === 'function') return { value: inline(value, report) ?? '', dynamic: true };
-    if (typeof value !== 'string' || value === '') report.error('E110', stack, `${owner}: an environment must be a name or a function, not ${JSON.stringify(value)}`);
+    if (typeof value !== 'string' || value === '') report.error('E110', stack, `${owner}: an environment must be a name or a function, not ${JSON.stringify(value) ?? typeof value}`);
     return { value, dynamic: false };
   });
 }

@@ -1,7 +1,8 @@
 // Steps, groups of steps and rules as a lock file has them.
 
 import { siteOf } from './site';
-import { checkHooks, duration, warnUnknown } from './describe';
+import { checkHooks, duration, flags, warnUnknown } from './describe';
+import { validateSchema } from './schema-tools';
 import { normalizeApproval, normalizeCacheSpecs, normalizeRetry } from './normalize';
 import { Report, compact, flag } from './report';
 
@@ -39,7 +40,7 @@ export function flattenSteps(steps: any[]): FlatStep[] {
 export function describeSteps(job: any, owner: string, stack: string, report: Report): Fields[] {
   if (job.run !== undefined && !(job.steps?.length === 1 && job.steps[0] === job.run)) report.error('E111', stack, `${owner}: steps and run exclude each other`);
   if (!Array.isArray(job.steps)) {
-    report.error('E111', stack, `${owner} needs steps or run`);
+    report.error('E111', stack, job.steps === undefined ? `${owner} needs steps or run` : `${owner}: steps must be a list`);
     return [];
   }
   const names = flattenSteps(job.steps);
@@ -65,6 +66,8 @@ function warnTwins(names: FlatStep[], owner: string, stack: string, report: Repo
 function describeParallel(group: any, ordinal: number, children: Fields[], owner: string, stack: string, report: Report): Fields {
   const name = group.name ?? `parallel-${ordinal}`;
   const wrong = (message: string) => report.error('E118', stack, `${owner}: parallel group '${name}' ${message}`);
+  if (typeof name !== 'string' || name === '') wrong('needs a name that is text');
+  flags(group, ['failFast'], `${owner}: parallel group '${name}'`, stack, report);
   if (children.length === 0) wrong('has no steps');
   if (new Set(children.map((c) => c.name)).size < children.length) wrong('has two steps of one name');
   if (group.maxParallel !== undefined && !(Number.isInteger(group.maxParallel) && group.maxParallel >= 1)) wrong('needs a maxParallel of at least 1');
@@ -82,12 +85,13 @@ function describeStep(step: any, name: string, owner: string, outer: string, rep
   }
   warnUnknown(step, options, self, stack, report);
   checkHooks(step, self, stack, report);
+  flags(step, ['continueOnError'], self, stack, report);
   checkFacets(step, self, stack, report);
   return compact({
     name,
     hasOutputs: Boolean(step.outputs),
     continueOnError: step.continueOnError,
-    timeout: duration(step.timeout, `${self}: timeout`, stack, report),
+    timeout: duration(step.timeout, `${self}: timeout`, 'milliseconds', stack, report),
     retry: report.try('E111', stack, `${self}: `, () => normalizeRetry(step.retry)),
     cache: report.try('E111', stack, `${self}: `, () => normalizeCacheSpecs(step.cache)),
     sourceLocation: siteOf(step) ? report.resolver.locate(siteOf(step)) : undefined,
@@ -112,6 +116,10 @@ function checkFacets(step: any, self: string, stack: string, report: Report): vo
   for (const name of ['check', 'summarize', 'whenInSync']) {
     if (step[name] !== undefined && typeof step[name] !== 'function') report.error('E111', stack, `${self}: ${name} must be a function`);
   }
+  for (const [name, schema] of Object.entries(step.outputs ?? {})) {
+    if (!validateSchema(schema)) report.error('E111', stack, `${self}: outputs.${name} must be a schema, such as z.string()`);
+  }
+  if (step.drift !== undefined && !validateSchema(step.drift)) report.error('E111', stack, `${self}: drift must be a schema, such as z.string()`);
   if (step.check && !step.summarize) report.error('E111', stack, `${self}: a step with check needs summarize`);
   if (!step.check && (step.summarize || step.whenInSync)) report.error('E111', stack, `${self}: summarize and whenInSync need a check`);
 }
@@ -135,6 +143,7 @@ export function describeRules(rules: any, owner: string, stack: string, index: (
   }
   const described = rules.map((rule, i) => {
     if (rule?._tag !== 'Rule' || typeof rule.check !== 'function') report.error('E110', siteOf(rule) || stack, `${owner}: entry ${i + 1} of rules must be made with rule() or skip()`);
+    else if (typeof rule.label !== 'string' || rule.label === '') report.error('E110', siteOf(rule) || stack, `${owner}: entry ${i + 1} of rules needs a label that is text`);
     return { _type: 'dynamic', label: rule?.label, source: { file: report.file, index: index(i) } };
   });
   return described.length ? described : undefined;

@@ -122,8 +122,12 @@ function scheduled(o: any, stack: string, report: Report): Entry {
     }
   }
   const cron = required(o.cron, 'cron');
-  if (typeof cron !== 'string' || cron.trim().split(/\s+/).length < 5) throw new Error(`cron must have five fields, not ${JSON.stringify(cron)}`);
-  return compact({ cronExpression: cron, timezone: o.timezone ?? 'UTC', description: o.description, inputs: described });
+  if (typeof cron !== 'string' || cron.trim().split(/\s+/).length < 5) throw new Error(`cron must have five fields (minute, hour, day of month, month, day of week), not ${JSON.stringify(cron)}`);
+  const timezone = o.timezone ?? 'UTC';
+  if (typeof timezone !== 'string') throw new Error(`timezone must be text such as 'Europe/Paris', not ${JSON.stringify(timezone)}`);
+  const doubt = report.resolver.cron(cron, timezone);
+  if (doubt) report.warn('W104', stack, `trigger schedule: no server will start this: ${doubt}`);
+  return compact({ cronExpression: cron, timezone, description: o.description, inputs: described });
 }
 
 function inputs(value: any, stack: string, report: Report): Entry | undefined {

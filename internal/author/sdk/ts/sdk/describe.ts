@@ -31,7 +31,7 @@ export function nameJobs(workflow: any): void {
 /** Describes a workflow: the fields of its entry from `triggers` on, in the order of a lock file. */
 export function describeWorkflow(workflow: any, report: Report): Fields {
   const stack = siteOf(workflow);
-  if (typeof workflow.name !== 'string' || workflow.name === '') report.error('E105', stack, 'a workflow needs a name');
+  if (typeof workflow.name !== 'string' || workflow.name === '') report.error('E105', stack, 'a workflow needs a name', "write workflow('name', { … })");
   warnUnknown(workflow, options, `workflow '${workflow.name}'`, stack, report);
   nameJobs(workflow);
   checkHooks(workflow, `workflow '${workflow.name}'`, stack, report);
@@ -39,7 +39,7 @@ export function describeWorkflow(workflow: any, report: Report): Fields {
     triggers: describeTriggers(workflow.on, workflow, report),
     jobs: describeJobs(workflow, report),
     rules: describeRules(workflow.rules, `workflow '${workflow.name}'`, stack, (i) => i, report),
-    description: workflow.description,
+    description: text(workflow.description, `workflow '${workflow.name}': description`, stack, report),
     hashFiles: textList(workflow.hashFiles, 'hashFiles', stack, report),
     registries: registries(workflow, stack, report),
     installEnv: secretReferences(workflow.installEnv, stack, report),
@@ -47,8 +47,8 @@ export function describeWorkflow(workflow: any, report: Report): Fields {
     hasCleanup: flag(workflow.cleanup),
     hasOnSuccess: flag(workflow.onSuccess),
     hasOnFailure: flag(workflow.onFailure),
-    concurrency: concurrency(workflow.concurrency, stack, report),
-    timeout: duration(workflow.timeout, 'timeout', stack, report),
+    concurrency: concurrency(workflow, stack, report),
+    timeout: duration(workflow.timeout, `workflow '${workflow.name}': timeout`, 'milliseconds', stack, report),
     approval: report.try('E114', stack, `workflow '${workflow.name}': `, () => holdable(normalizeApproval(workflow.approval))),
   });
   checkGraph(workflow, report);
@@ -58,17 +58,18 @@ export function describeWorkflow(workflow: any, report: Report): Fields {
 function describeJobs(workflow: any, report: Report): Fields[] {
   const stack = siteOf(workflow);
   if (!Array.isArray(workflow.jobs)) {
-    report.error('E105', stack, `workflow '${workflow.name}' needs a list of jobs`);
+    report.error('E105', stack, `workflow '${workflow.name}' needs a list of jobs`, 'write jobs: [job(…)]');
     return [];
   }
   const seen = new Set<string>();
   return workflow.jobs.flatMap((job: any, index: number) => {
     if (typeof job === 'function') return [describeGenerator(job, index, workflow, report)];
     if (job?._tag !== 'Job') {
-      report.error('E105', stack, `workflow '${workflow.name}': entry ${index + 1} of jobs is neither a job nor a generator function`);
+      report.error('E105', stack, `workflow '${workflow.name}': entry ${index + 1} of jobs is neither a job nor a generator function`, 'make it with job(), dynamicJob() or an async function');
       return [];
     }
-    if (seen.has(job.name)) report.error('E106', siteOf(job) || stack, `workflow '${workflow.name}' has two jobs named '${job.name}'`);
+    if (typeof job.name !== 'string' || job.name === '') report.error('E105', siteOf(job) || stack, `the name of a job must be text that is not empty, not ${JSON.stringify(job.name)}`);
+    if (seen.has(job.name)) report.error('E106', siteOf(job) || stack, `workflow '${workflow.name}' has two jobs named '${job.name}'`, 'give one of them another name');
     seen.add(job.name);
     return [describeJob(job, index, report, stack)];
   });
@@ -96,12 +97,12 @@ export function describeNeeds(needs: any, owner: string, stack: string, report: 
     if (need?._tag === 'Job') {
       // A job object without a name of its own is named by the workflow it belongs to.
       if (typeof need.name === 'string') return [need.name];
-      report.error('E101', stack, `${owner} needs a job without a name that is not part of this workflow`);
+      report.error('E101', stack, `${owner} needs a job without a name that is not part of this workflow`, 'add it to jobs');
       return [];
     }
     const runOn = resolveWhen(need?.when);
     if (runOn === undefined) {
-      report.error('E108', stack, `${owner}: when must be a keyword or a list of statuses, not ${JSON.stringify(need.when)}`, suggest(String(need.when), ['on-success', 'always', 'on-skip', 'on-failure']));
+      report.error('E108', stack, `${owner}: when must be 'on-success', 'always', 'on-skip', 'on-failure' or a list of statuses, not ${JSON.stringify(need.when)}`, suggest(String(need.when), ['on-success', 'always', 'on-skip', 'on-failure']));
       return [];
     }
     if (typeof need?.group === 'string') return [{ group: need.group, runOn }];
@@ -130,12 +131,14 @@ function checkGraph(workflow: any, report: Report): void {
   }
   const plain = (text: string) => text.replace(/(?:job )?'dynamicGroup\(([^)]*)\)'/g, "group '$1'").replace(/dynamicGroup\(([^)]*)\)/g, '$1 (group)');
   for (const p of validateDag(nodes)) {
-    report.error(p.code, siteOf(owners.get(p.node)) || siteOf(workflow), plain(p.message), p.suggestion && plain(`did you mean '${p.suggestion}'?`));
+    report.error(p.code, siteOf(owners.get(p.node)) || siteOf(workflow), plain(p.message), plain(p.suggestion ? `did you mean '${p.suggestion}'?` : p.hint));
   }
 }
 
-function concurrency(value: any, stack: string, report: Report): Fields | undefined {
+function concurrency(workflow: any, stack: string, report: Report): Fields | undefined {
+  const value = workflow.concurrency;
   if (value === undefined) return undefined;
+  flags(value ?? {}, ['cancelInProgress'], `workflow '${workflow.name}': concurrency`, stack, report);
   if (typeof value?.group !== 'function') report.error('E109', stack, 'concurrency needs a function group');
   if (value?.max !== undefined && !(Number.isInteger(value.max) && value.max >= 1)) report.error('E109', stack, 'concurrency.max must be a whole number of at least 1');
   return compact({ hasGroup: typeof value?.group === 'function', cancelInProgress: value?.cancelInProgress, max: value?.max });
@@ -145,11 +148,15 @@ const reference = /^[^\s:][^\s]*:[^\s:]+$/;
 
 function registries(workflow: any, stack: string, report: Report): Fields[] | undefined {
   if (workflow.registries === undefined) return undefined;
-  const wrong = (message: string) => report.error('E116', stack, `registry: ${message}`);
+  const wrong = (message: string, suggestion?: string) => report.error('E116', stack, `registry: ${message}`, suggestion);
+  if (!Array.isArray(workflow.registries)) {
+    wrong('registries must be a list');
+    return undefined;
+  }
   const scopes = new Set<string>();
-  return (workflow.registries as any[]).map((r) => {
-    if (typeof r?.url !== 'string' || !/^https?:\/\/[^\s/?#]+/.test(r.url)) wrong(`url ${JSON.stringify(r?.url)} is not a URL`);
-    if (typeof r?.tokenSecret !== 'string' || !reference.test(r.tokenSecret)) wrong(`tokenSecret must be <context>:<secret>, not ${JSON.stringify(r?.tokenSecret)}`);
+  return workflow.registries.map((r) => {
+    if (typeof r?.url !== 'string' || !/^https?:\/\/[^\s/?#]+/.test(r.url)) wrong(`url ${JSON.stringify(r?.url)} is not a URL`, 'write it with https://');
+    if (typeof r?.tokenSecret !== 'string' || !reference.test(r.tokenSecret)) wrong(`tokenSecret must be <context>:<secret>, not ${JSON.stringify(r?.tokenSecret)}`, "name a secret of a context, such as 'production:NPM_TOKEN'");
     if (r?.scope !== undefined && !/^@[a-z0-9][a-z0-9-]*$/i.test(r.scope)) wrong(`scope ${JSON.stringify(r.scope)} must be like @name`);
     const scope = String(r?.scope ?? '').toLowerCase();
     if (scopes.has(scope)) wrong(scope ? `two registries for scope ${r.scope}` : 'two registries without a scope');
@@ -160,7 +167,7 @@ function registries(workflow: any, stack: string, report: Report): Fields[] | un
 
 function secretReferences(list: any, stack: string, report: Report): string[] | undefined {
   const texts = textList(list, 'installEnv', stack, report);
-  for (const t of texts ?? []) if (!reference.test(t)) report.error('E116', stack, `installEnv must be <context>:<secret>, not ${JSON.stringify(t)}`);
+  for (const t of texts ?? []) if (!reference.test(t)) report.error('E116', stack, `installEnv must be <context>:<secret>, not ${JSON.stringify(t)}`, "name a secret of a context, such as 'production:NPM_TOKEN'");
   return texts;
 }
 
@@ -173,18 +180,33 @@ export function warnUnknown(o: any, known: string[], owner: string, stack: strin
   }
 }
 
+/** Checks that options are true or false where they are given. */
+export function flags(o: any, names: string[], owner: string, stack: string, report: Report): void {
+  for (const name of names) {
+    if (o[name] !== undefined && typeof o[name] !== 'boolean') report.error('E110', stack, `${owner}: ${name} must be true or false, not ${JSON.stringify(o[name]) ?? typeof o[name]}`);
+  }
+}
+
+/** Text, or undefined. */
+export function text(value: any, name: string, stack: string, report: Report): string | undefined {
+  if (value !== undefined && typeof value !== 'string') report.error('E110', stack, `${name} must be text, not ${JSON.stringify(value) ?? typeof value}`);
+  return value;
+}
+
 /** Checks that hooks are functions or `{run, timeout}`. */
 export function checkHooks(o: any, owner: string, stack: string, report: Report): void {
   for (const name of ['onCancel', 'cleanup', 'onSuccess', 'onFailure', 'beforeStep', 'afterStep']) {
     const hook = o[name];
-    if (hook !== undefined && typeof hook !== 'function' && typeof hook?.run !== 'function') report.error('E110', stack, `${owner}: ${name} must be a function or {run, timeout}`);
+    if (hook === undefined) continue;
+    if (typeof hook !== 'function' && typeof hook?.run !== 'function') report.error('E110', stack, `${owner}: ${name} must be a function or {run, timeout}`);
+    duration(hook?.timeout, `${owner}: ${name}.timeout`, 'milliseconds', stack, report);
   }
 }
 
-/** A positive number, or undefined. */
-export function duration(value: any, name: string, stack: string, report: Report): number | undefined {
+/** A positive number of a unit of time, or undefined. */
+export function duration(value: any, name: string, unit: string, stack: string, report: Report): number | undefined {
   if (value === undefined) return undefined;
-  if (!Number.isFinite(value) || value <= 0) report.error('E110', stack, `${name} must be a positive number, not ${JSON.stringify(value) ?? typeof value}`);
+  if (!Number.isFinite(value) || value <= 0) report.error('E110', stack, `${name} must be a positive number of ${unit}, not ${typeof value === 'number' ? value : JSON.stringify(value) ?? typeof value}`);
   return value;
 }
 

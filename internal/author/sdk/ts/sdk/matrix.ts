@@ -62,6 +62,8 @@ export interface DagProblem {
   message: string;
   /** A name that was perhaps meant. */
   suggestion?: string;
+  /** What else would help. */
+  hint: string;
 }
 
 /** Checks a graph: every need exists, none is the node itself, and there is no circle, whose path the message names. */
@@ -70,18 +72,21 @@ export function validateDag(nodes: { name: string; needs?: string[] }[]): DagPro
   const problems: DagProblem[] = [];
   for (const node of nodes) {
     for (const need of node.needs ?? []) {
-      if (need === node.name) problems.push({ code: 'E103', node: node.name, message: `job '${node.name}' needs itself` });
+      if (need === node.name) problems.push({ code: 'E103', node: node.name, message: `job '${node.name}' needs itself`, hint: 'take it out of needs' });
       else if (!byName.has(need)) {
         problems.push({
-          code: 'E101', node: node.name, message: `job '${node.name}' needs unknown job '${need}'`, suggestion: nearest(need, [...byName.keys()]),
+          code: 'E101', node: node.name, message: `job '${node.name}' needs unknown job '${need}'`, suggestion: nearest(need, [...byName.keys()]), hint: `add it to jobs, or name one of them: ${some([...byName.keys()])}`,
         });
       }
     }
   }
   const circle = findCircle(nodes, byName);
-  if (circle) problems.push({ code: 'E102', node: circle[0], message: `jobs need each other in a circle: ${circle.join(' -> ')}` });
+  if (circle) problems.push({ code: 'E102', node: circle[0], message: `jobs need each other in a circle: ${circle.join(' -> ')}`, hint: 'take one of these needs away' });
   return problems;
 }
+
+// some lists names as far as a reader can use.
+const some = (names: string[]) => (names.length > 10 ? [...names.slice(0, 10), '…'] : names).join(', ');
 
 // findCircle walks depth first without recursion, so that a chain of thousands of jobs does not end the stack.
 function findCircle(nodes: { name: string; needs?: string[] }[], byName: Map<string, { needs?: string[] }>): string[] | undefined {

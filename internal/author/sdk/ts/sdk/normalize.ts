@@ -61,6 +61,18 @@ function isTexts(list: any): list is string[] {
   return Array.isArray(list) && list.every((s) => typeof s === 'string' && s !== '');
 }
 
+/** Checks the preparation of a job's tools and gives it back. */
+export function checkInit(init: any): unknown {
+  if (init === undefined) return undefined;
+  for (const one of Array.isArray(init) ? init : [init]) {
+    const known = one === false || one === 'auto' || one === 'mise' || typeof one?.run === 'string' || (one?.mise !== null && typeof one?.mise === 'object');
+    if (!known) throw new Error(`init must be false, 'auto', 'mise', {mise: {…}}, {run: 'a command'} or a list of these, not ${JSON.stringify(one) ?? typeof one}`);
+    const timeout = one?.mise?.timeout ?? one?.timeout;
+    if (timeout !== undefined && !(Number.isFinite(timeout) && timeout > 0)) throw new Error(`init.timeout must be a positive number of milliseconds, not ${JSON.stringify(timeout)}`);
+  }
+  return init;
+}
+
 /** A retry as a lock file has it. */
 export interface Retry {
   maxAttempts: number;
@@ -75,6 +87,6 @@ export function normalizeRetry(retry: any): Retry | undefined {
   const { maxAttempts, delayMs = 1000, backoff = 'exponential', maxDelayMs = 30000 } = typeof retry === 'number' ? { maxAttempts: retry } : retry;
   if (!Number.isInteger(maxAttempts) || maxAttempts < 1) throw new Error('retry.maxAttempts must be a whole number of at least 1');
   if (backoff !== 'exponential' && backoff !== 'fixed') throw new Error(`retry.backoff must be 'exponential' or 'fixed', not ${JSON.stringify(backoff)}`);
-  if (!(delayMs >= 0) || !(maxDelayMs >= 0)) throw new Error('retry delays must not be negative');
+  if (!(delayMs >= 0) || !(maxDelayMs >= 0)) throw new Error('retry.delayMs and retry.maxDelayMs must be numbers of milliseconds, 0 or more');
   return { maxAttempts, delayMs, backoff, maxDelayMs };
 }

@@ -25,10 +25,12 @@ export interface Resolver {
   inline(text: string): string | undefined;
   /** Whether a regular expression of a label is safe; the reason if it is not. */
   guard(source: string, flags: string): string | undefined;
+  /** Whether a time table is one that servers read; the reason if it is not. */
+  cron(expression: string, timezone: string): string | undefined;
 }
 
 /** A resolver that knows nothing. */
-export const noResolver: Resolver = { locate: () => undefined, inline: () => undefined, guard: () => undefined };
+export const noResolver: Resolver = { locate: () => undefined, inline: () => undefined, guard: () => undefined, cron: () => undefined };
 
 /** Collects problems while one workflow file is described. */
 export class Report {
@@ -46,7 +48,7 @@ export class Report {
     try {
       return f();
     } catch (e: any) {
-      this.error(code, stack, `${prefix}${e.message}`);
+      this.error(code, stack, `${prefix}${e.message}`, e.suggestion);
       return undefined;
     }
   }
