@@ -9,6 +9,7 @@ import (
 
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
+	"kici/internal/decide/lifecycle"
 	"kici/internal/decide/plan"
 	"kici/internal/server/queue"
 	"kici/internal/server/store"
@@ -29,6 +30,8 @@ type insertion struct {
 	generatorID string            // of generated jobs
 	selectors   map[string]string // canonical text → id, so that a fan-out interns its selector once
 	ids         map[string]string // of the run's jobs, by name
+	births      map[string]birth  // by job id
+	expiry      int64             // until when those that are queued at once may wait; 0: for ever
 }
 
 func newInsertion(runID string, c checkout, now int64) *insertion {
@@ -40,32 +43,77 @@ func (in *insertion) jobs(ctx context.Context, tx *store.Tx, jobs []plan.Job, po
 	for _, j := range jobs {
 		in.ids[j.Name] = j.ID
 	}
+	rows := make([][]any, len(jobs))
+	var queued []queue.New
 	for i, j := range jobs {
-		if err := in.job(ctx, tx, j, position+int64(i)*step); err != nil {
+		selector, err := in.intern(ctx, tx, j.Selector)
+		if err != nil {
+			return err
+		}
+		at := position + int64(i)*step
+		if rows[i], err = in.row(j, selector, at); err != nil {
 			return fmt.Errorf("insert job %s: %w", j.Name, err)
 		}
+		if in.births[j.ID].queued {
+			queued = append(queued, queue.New{JobID: j.ID, SelectorID: selector, Position: at})
+		}
 	}
-	return nil
+	if err := store.InsertAll(ctx, tx, insertJobRows, jobColumnCount, "", rows); err != nil {
+		return fmt.Errorf("insert jobs of run %s: %w", in.runID, err)
+	}
+	return queue.EnqueueAll(ctx, tx, in.runID, queued, in.now, in.expiry)
 }
 
-func (in *insertion) job(ctx context.Context, tx *store.Tx, j plan.Job, position int64) error {
-	selector, err := in.intern(ctx, tx, j.Selector)
-	if err != nil {
-		return err
+// birth is the first state of a job, where that is known before its row is written.
+type birth struct {
+	reason            sql.NullString
+	satisfied, queued bool
+}
+
+// bear takes from the first decision about a run what can be written with its jobs, and leaves the rest. Most jobs of
+// most runs are written once so, and their rows are not touched again until an agent has them.
+func (in *insertion) bear(o lifecycle.Outcome, expiry int64) (lifecycle.Outcome, error) {
+	in.births, in.expiry = map[string]birth{}, expiry
+	rest := lifecycle.Outcome{Run: o.Run, Ended: o.Ended}
+	for _, c := range o.Jobs {
+		if c.CompletedAt != 0 {
+			rest.Jobs = append(rest.Jobs, c)
+			continue
+		}
+		reason, _, err := encodeReason(c.Reason)
+		if err != nil {
+			return rest, err
+		}
+		in.births[c.JobID] = birth{reason: reason, satisfied: c.Satisfied}
 	}
+	for _, r := range o.Rows {
+		b := in.births[r.JobID]
+		b.queued = true
+		in.births[r.JobID] = b
+	}
+	return rest, nil
+}
+
+// row is the values of a job's row.
+func (in *insertion) row(j plan.Job, selector string, position int64) ([]any, error) {
 	labels, err := json.Marshal(wanted(j.Selector))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	contexts, err := json.Marshal(append([]string{}, j.Contexts...))
 	if err != nil {
-		return err
+		return nil, err
+	}
+	born := in.births[j.ID]
+	var ready sql.NullInt64
+	if born.queued {
+		ready = nullMillis(in.now)
 	}
 	var approval sql.NullString
 	if j.Approval != nil {
 		raw, err := json.Marshal(j.Approval)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		approval = nullText(string(raw))
 	}
@@ -73,15 +121,15 @@ func (in *insertion) job(ctx context.Context, tx *store.Tx, j plan.Job, position
 	if len(j.MatrixValues) > 0 {
 		raw, err := json.Marshal(j.MatrixValues)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		matrix = nullText(string(raw))
 	}
-	_, err = tx.ExecContext(ctx, insertJobRow, j.ID, in.runID, position, ci.CutName(j.Name), ci.CutName(j.BaseName), matrix,
+	return []any{j.ID, in.runID, position, ci.CutName(j.Name), ci.CutName(j.BaseName), string(ci.JobPending), matrix,
 		j.VariantKind, j.VariantLabel, j.FanoutIndex, j.FanoutTotal, j.WaveGated, j.MaxParallel, j.FailFast, selector,
-		string(labels), j.Pick, cmp.Or(string(j.Config), "{}"), string(contexts), in.url, in.ref, in.sha, j.TimeoutMs, j.GraceMs, in.now,
-		string(kindOf(j)), j.Deferred, nullText(in.ids[j.Target]), nullText(j.Group), nullText(in.generatorID), nullText(string(j.DynamicSource)), approval)
-	return err
+		string(labels), j.Pick, cmp.Or(string(j.Config), "{}"), string(contexts), in.url, in.ref, in.sha, j.TimeoutMs, j.GraceMs, born.satisfied, in.now,
+		string(kindOf(j)), j.Deferred, nullText(in.ids[j.Target]), nullText(j.Group), nullText(in.generatorID), nullText(string(j.DynamicSource)), approval,
+		born.reason, ready}, nil
 }
 
 func (in *insertion) intern(ctx context.Context, tx *store.Tx, s label.Selector) (string, error) {
@@ -96,15 +144,16 @@ func (in *insertion) intern(ctx context.Context, tx *store.Tx, s label.Selector)
 
 // edges writes needs in order, the first at position. They name jobs that exist by then.
 func (in *insertion) edges(ctx context.Context, tx *store.Tx, edges []plan.Edge, position int) error {
+	rows := make([][]any, len(edges))
 	for i, edge := range edges {
 		runOn, err := json.Marshal(edge.RunOn)
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, insertNeed, in.runID, in.ids[edge.Job], in.ids[edge.Upstream], position+i, string(runOn), edge.ViaGroup)
-		if err != nil {
-			return fmt.Errorf("insert need of job %s: %w", edge.Job, err)
-		}
+		rows[i] = []any{in.runID, in.ids[edge.Job], in.ids[edge.Upstream], position + i, string(runOn), edge.ViaGroup}
+	}
+	if err := store.InsertAll(ctx, tx, insertNeeds, 6, "ON CONFLICT (job_id, upstream_id) DO NOTHING", rows); err != nil {
+		return fmt.Errorf("insert needs of run %s: %w", in.runID, err)
 	}
 	return nil
 }
@@ -119,13 +168,11 @@ func wanted(s label.Selector) []string {
 }
 
 const (
-	insertJobRow = `INSERT INTO execution_jobs (job_id, run_id, position, job_name, base_job_name, status, matrix_values, variant_kind,
+	insertJobRows = `INSERT INTO execution_jobs (job_id, run_id, position, job_name, base_job_name, status, matrix_values, variant_kind,
     variant_label, fanout_index, fanout_total, wave_gated, wave_max_parallel, wave_fail_fast, selector_id, runs_on_labels, pick,
     job_config, contexts, repo_url, ref, sha, timeout_ms, grace_ms, needs_satisfied, created_at, kind, deferred, target_id, group_name,
-    generator_id, dynamic_source, approval)
-VALUES ($1, $2, $3, $4, $5, 'pending', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, FALSE, $24,
-    $25, $26, $27, $28, $29, $30, $31)`
+    generator_id, dynamic_source, approval, reason, ready_at) VALUES`
+	jobColumnCount = 35
 
-	insertNeed = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on, via_group)
-VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (job_id, upstream_id) DO NOTHING`
+	insertNeeds = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on, via_group) VALUES`
 )

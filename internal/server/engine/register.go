@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"kici/internal/core/ci"
 	"kici/internal/decide/contexts"
@@ -36,19 +37,37 @@ func (e *Engine) Register(ctx context.Context, r Registration) error {
 		if failure != nil {
 			return e.stillborn(ctx, tx, r, run, *failure, now)
 		}
-		in := newInsertion(r.RunID, checkout{r.CloneURL, r.CheckoutRef, r.SHA}, now)
-		if err := in.jobs(ctx, tx, r.Plan.Jobs, 0, positionStep); err != nil {
+		return e.registerJobs(ctx, tx, run, r, now)
+	})
+}
+
+// registerJobs writes the jobs of a new run with their first states. Gates read the rows of the jobs that they are asked
+// about, so where there are any, the states follow.
+func (e *Engine) registerJobs(ctx context.Context, tx *store.Tx, run lifecycle.Run, r Registration, now int64) error {
+	in := newInsertion(r.RunID, checkout{r.CloneURL, r.CheckoutRef, r.SHA}, now)
+	planned := plannedJobs(r.Plan, now)
+	open := r.Plan.Approval == nil && !slices.ContainsFunc(planned, func(p lifecycle.Planned) bool { return p.Job.Guarded })
+	var first lifecycle.Outcome
+	if open {
+		var err error
+		if first, err = in.bear(lifecycle.Register(planned, now), e.expiry(now)); err != nil {
 			return err
 		}
-		if err := in.edges(ctx, tx, r.Plan.Edges, 0); err != nil {
-			return err
-		}
-		planned := plannedJobs(r.Plan, now)
+		tx.After(e.dispatch.Wake)
+	}
+	if err := in.jobs(ctx, tx, r.Plan.Jobs, 0, positionStep); err != nil {
+		return err
+	}
+	if err := in.edges(ctx, tx, r.Plan.Edges, 0); err != nil {
+		return err
+	}
+	if !open {
 		if err := e.guardPlan(ctx, tx, r, planned, now); err != nil {
 			return err
 		}
-		return e.apply(ctx, tx, run, lifecycle.Register(planned, now))
-	})
+		first = lifecycle.Register(planned, now)
+	}
+	return e.apply(ctx, tx, run, first)
 }
 
 // guardPlan asks the gates of the jobs of a new run, and holds its roots where the whole workflow asks for an approval.

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"kici/internal/server/store"
 )
@@ -38,7 +37,7 @@ func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, 
 	for _, o := range offers {
 		args = append(args, o.JobID, o.AgentID, o.Room)
 	}
-	rows, err := tx.QueryContext(ctx, claimRows+places(len(offers), 4, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))")+claimRowsSet, args...)
+	rows, err := tx.QueryContext(ctx, claimRows+store.Places(len(offers), 4, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))")+claimRowsSet, args...)
 	if err != nil {
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
@@ -62,20 +61,10 @@ func beginAttempts(ctx context.Context, tx *store.Tx, claimed []string) error {
 	for i, id := range claimed {
 		args[i] = id
 	}
-	if _, err := tx.ExecContext(ctx, insertAttempts+places(len(claimed), 1, "$%d")+")", args...); err != nil {
+	if _, err := tx.ExecContext(ctx, insertAttempts+store.Places(len(claimed), 1, "$%d")+")", args...); err != nil {
 		return fmt.Errorf("note claims: %w", err)
 	}
 	return nil
-}
-
-// places writes a form for each of n things, separated by commas, with its parameters numbered from first on.
-func places(n, first int, form string) string {
-	each := strings.Count(form, "%d")
-	numbers := make([]any, 0, n*each)
-	for i := range n * each {
-		numbers = append(numbers, first+i)
-	}
-	return fmt.Sprintf(strings.TrimSuffix(strings.Repeat(form+",", n), ","), numbers...)
 }
 
 const (

@@ -66,6 +66,24 @@ func Enqueue(ctx context.Context, tx *store.Tx, jobID, runID, selectorID string,
 	return store.Changed(tx.ExecContext(ctx, insertRow, jobID, runID, selectorID, createdAt, position, nullMillis(expiresAt)))
 }
 
+// New is a row that is to be pending.
+type New struct {
+	JobID, SelectorID string
+	Position          int64 // see Enqueue
+}
+
+// EnqueueAll adds the pending rows of one run at one moment. See Enqueue.
+func EnqueueAll(ctx context.Context, tx *store.Tx, runID string, rows []New, createdAt, expiresAt int64) error {
+	values := make([][]any, len(rows))
+	for i, r := range rows {
+		values[i] = []any{r.JobID, runID, r.SelectorID, string(ci.QueuePending), createdAt, r.Position, nullMillis(expiresAt)}
+	}
+	if err := store.InsertAll(ctx, tx, insertRows, 7, "ON CONFLICT (id) DO NOTHING", values); err != nil {
+		return fmt.Errorf("queue jobs of run %s: %w", runID, err)
+	}
+	return nil
+}
+
 // Depth counts the pending rows, up to limit, which bounds what the question costs.
 func Depth(ctx context.Context, q store.Querier, limit int) (int, error) {
 	var n int
@@ -254,6 +272,8 @@ func nullMillis(at int64) sql.NullInt64 { return sql.NullInt64{Int64: at, Valid:
 
 const (
 	insertSelector = `INSERT INTO selectors (id, canonical) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`
+
+	insertRows = `INSERT INTO dispatch_queue (id, run_id, selector_id, status, created_at, position, expires_at) VALUES`
 
 	insertRow = `INSERT INTO dispatch_queue (id, run_id, selector_id, status, created_at, position, expires_at)
 VALUES ($1, $2, $3, 'pending', $4, $5, $6) ON CONFLICT (id) DO NOTHING`
