@@ -81,3 +81,30 @@ func TestAJobEmitsAndItsEndIsTold(t *testing.T) {
 		}
 	})
 }
+
+// requireEndsTold checks that there is one event for the end of each run and job.
+func requireEndsTold(t *testing.T, h *servertest.Home, runs, jobs int) {
+	t.Helper()
+	ends, jobEnds := map[string]int{}, map[string]int{}
+	for _, e := range storedEvents(t, h) {
+		switch e.Name {
+		case "__workflow_complete":
+			ends[e.Run]++
+		case "__job_complete":
+			jobEnds[e.Job]++
+		}
+	}
+	if len(ends) != runs || len(jobEnds) != jobs {
+		t.Errorf("the ends of %d runs and %d jobs are told, want %d and %d", len(ends), len(jobEnds), runs, jobs)
+	}
+	for id, n := range ends {
+		if n != 1 {
+			t.Errorf("the end of run %s is told %d times", id, n)
+		}
+	}
+	for id, n := range jobEnds {
+		if n != 1 {
+			t.Errorf("the end of job %s is told %d times", id, n)
+		}
+	}
+}

@@ -60,7 +60,7 @@ func seeded(t *testing.T) *rand.Rand {
 
 // TestKilledServerLosesNothing kills server processes at random moments while a stream of runs goes through agents.
 // Every delivery that was acknowledged becomes exactly one run, every run ends green, every job is started once, in the
-// attempt that succeeded, and every acknowledged line of log is there.
+// attempt that succeeded, every end is told once, and every acknowledged line of log is there.
 func TestKilledServerLosesNothing(t *testing.T) {
 	servertest.Each(t, nil, testServerKills)
 }
@@ -97,6 +97,7 @@ func testServerKills(t *testing.T, h *servertest.Home) {
 	h.AwaitRuns(t, killedRuns)
 	requireAllGreen(t, h, killedRuns)
 	requireStartsMatchAttempts(t, h, ledger, 2*killedRuns)
+	requireEndsTold(t, h, killedRuns, 2*killedRuns)
 	if err := process.Terminate(); err != nil {
 		t.Errorf("the last server did not end well: %v", err)
 	}
