@@ -86,9 +86,12 @@ func TestJobsThatAgentsCompute(t *testing.T) {
 	}})
 	w.must(err)
 	t.Cleanup(w.Close)
-	for _, scope := range []string{"base", "production"} {
-		w.must(w.API.SetSecret(t.Context(), client.Org, scope, "KEY", "value of "+scope))
+	for _, name := range []string{"base", "production"} {
+		_, err := w.API.PutContext(t.Context(), client.Org, name, nil)
+		w.must(err)
 	}
+	level := "prod-level"
+	w.must(w.API.SetVariable(t.Context(), client.Org, "production", "LEVEL", adminwire.SetVariable{Value: &level}))
 	w.must(w.StartAgent("agent-1"))
 	delivery, err := w.Push(t.Context())
 	w.must(err)
@@ -105,8 +108,8 @@ func TestJobsThatAgentsCompute(t *testing.T) {
 			"dyn-env": "success", "dyn-many": "success", "dyn-matrix (a, s)": "success", "dyn-matrix (a, l)": "success",
 			"dyn-matrix (b, s)": "success", "dyn-matrix (z, xl)": "success", "after": "success",
 		}, nil, map[string]string{
-			"dyn-env":            `[show] {"environment":"production","TARGET":"main","HOST_LENGTH":"`,
-			"dyn-many":           `[show] {"environment":"base","PURE":"main"`,
+			"dyn-env":            `"LEVEL":"prod-level"}`,
+			"dyn-many":           `[show] {"environment":"base","PURE":"main","LEVEL":"prod-level"}`,
 			"dyn-matrix (z, xl)": `[one] {"letter":"z","size":"xl"}`,
 			"after":              `"b, s":{"one":{"combo":"b-s"}}`,
 		}},
