@@ -202,6 +202,13 @@ func (th *theatre) enter(conn int) {
 	th.mu.Unlock()
 	peer.Send(wire.AuthRequest{Token: th.home.Token, ProtocolVersion: 1})
 	peer.SendRaw(th.greeting[conn])
+	for registered := false; !registered; { // what is planned depends on which agents are there
+		m, ok := peer.Take(th.ctx)
+		if !ok {
+			return
+		}
+		_, registered = m.(wire.RegisterAck)
+	}
 	th.doing.Go(func() { th.act(peer) })
 }
 
