@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"strings"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
-	_ "modernc.org/sqlite"             // driver "sqlite"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // driver "sqlite"
 )
 
 // Dialect tells the engine, for the few statements that differ.
@@ -74,14 +75,23 @@ func connect(o Options) (*DB, error) {
 	return connectSQLite(o)
 }
 
+// idleTransaction is how long PostgreSQL lets a transaction wait for its client, in milliseconds. No transaction of ours
+// waits for anything but the database, so one that does belongs to a process that is suspended, and its locks would keep
+// the others from taking over what it had.
+const idleTransaction = "5000"
+
 func connectPostgres(url string) (*DB, error) {
 	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
 		return nil, errors.New("open database: the URL must start with postgres:// (leave it empty for the embedded database)")
 	}
-	pool, err := sql.Open("pgx", url)
+	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("open database: the URL is not a PostgreSQL connection URL") // its error would repeat the password
 	}
+	if config.RuntimeParams["idle_in_transaction_session_timeout"] == "" {
+		config.RuntimeParams["idle_in_transaction_session_timeout"] = idleTransaction
+	}
+	pool := stdlib.OpenDB(*config)
 	pool.SetMaxOpenConns(16)
 	pool.SetMaxIdleConns(8)
 	return &DB{Dialect: Postgres, writer: poolWriter{pool}, reader: pool, pools: []*sql.DB{pool}}, nil
