@@ -239,8 +239,8 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The hub's own limit is lower and has its own answer.
 	ws.SetReadLimit(wire.MaxFrame)
 	c := newConn(h, ws, uuid.NewString(), r.RemoteAddr)
-	if !h.enter(c) {
-		c.cut()
+	if !h.enter(c) { // the hub began to stop, or was full, between the question and the upgrade
+		_ = ws.Close(websocket.StatusCode(wire.CloseGoingAway), wire.ReasonShutdown) // whatever it says, it is closed then
 	}
 }
 
