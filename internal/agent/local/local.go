@@ -1,5 +1,5 @@
-// Package local runs a compiled workflow on this machine without an orchestrator. Its jobs are planned and decided about
-// as a server does it, and their steps run in the runner of agents; what a server would keep in a database is in memory.
+//go:build unix
+
 package local
 
 import (
@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,16 +55,6 @@ type Result struct {
 	Kept  []string // folders of jobs that were left, with Options.Keep
 }
 
-// NoJobError says that a run is not possible since it would have no job of the name that was asked for.
-type NoJobError struct {
-	Name string
-	Have []string
-}
-
-func (e *NoJobError) Error() string {
-	return fmt.Sprintf("no job is called %q; there are: %s", e.Name, strings.Join(e.Have, ", "))
-}
-
 // redrawEvery is how often the screen is told that time passes.
 const redrawEvery = 250 * time.Millisecond
 
@@ -82,29 +70,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r := &run{o: o, byName: map[string]*job{}, tasks: make(chan func()), mask: redact.New(o.Secrets.values())}
 	now := time.Now().UnixMilli()
 	r.in = o.Work.input(uuid.NewString(), now)
-	made, err := plan.Build(r.in)
+	made, err := build(r.in, o.Only)
 	if err != nil {
 		return Result{}, err
-	}
-	if o.Only != "" && made.InitFailure == nil {
-		all := made
-		if made = narrow(all, o.Only); len(made.Jobs) == 0 {
-			return Result{}, &NoJobError{Name: o.Only, Have: baseNames(all)}
-		}
 	}
 	r.begin(made, now)
 	r.loop(ctx)
 	return Result{Run: r.detail(), Jobs: r.views(), Drift: r.drift, Kept: r.kept}, nil
-}
-
-func baseNames(p plan.Plan) []string {
-	var names []string
-	for _, j := range p.Jobs {
-		if !j.Kind.Internal() && !slices.Contains(names, j.BaseName) {
-			names = append(names, j.BaseName)
-		}
-	}
-	return names
 }
 
 // begin makes the jobs and their first states.

@@ -1,7 +1,10 @@
+// Package local runs a compiled workflow on this machine without an orchestrator. Its jobs are planned and decided about
+// as a server does it, and their steps run in the runner of agents; what a server would keep in a database is in memory.
 package local
 
 import (
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -34,8 +37,23 @@ func (w Work) input(runID string, now int64) plan.Input {
 	}
 }
 
-// Plan gives the jobs that a run of the work would have.
-func Plan(w Work, now int64) (plan.Plan, error) { return plan.Build(w.input("plan", now)) }
+// Plan gives the jobs that a run of the work would have. With the name of a job it is that one, or all children of it, with
+// what they need; the error may be a *NoJobError then.
+func Plan(w Work, only string, now int64) (plan.Plan, error) {
+	return build(w.input("plan", now), only)
+}
+
+// build plans what is wanted of the input.
+func build(in plan.Input, only string) (plan.Plan, error) {
+	all, err := plan.Build(in)
+	if err != nil || only == "" || all.InitFailure != nil {
+		return all, err
+	}
+	if narrowed := narrow(all, only); len(narrowed.Jobs) > 0 {
+		return narrowed, nil
+	}
+	return plan.Plan{}, &NoJobError{Name: only, Have: baseNames(all)}
+}
 
 // roster is this machine, once for each job that runs on all of some hosts: it has the labels that the job names. What is
 // a pattern there has no label to be made of, and such a job finds no host.
@@ -58,6 +76,26 @@ func (w Work) roster(now int64) []label.RosterHost {
 	}
 	return []label.RosterHost{{AgentID: w.Host, Name: w.Host, Labels: labels, Platform: runtime.GOOS,
 		Arch: strings.Replace(runtime.GOARCH, "amd64", "x64", 1), Connected: true, LastSeenAt: now}}
+}
+
+// NoJobError says that a run is not possible since it would have no job of the name that was asked for.
+type NoJobError struct {
+	Name string
+	Have []string
+}
+
+func (e *NoJobError) Error() string {
+	return fmt.Sprintf("no job is called %q; there are: %s", e.Name, strings.Join(e.Have, ", "))
+}
+
+func baseNames(p plan.Plan) []string {
+	var names []string
+	for _, j := range p.Jobs {
+		if !j.Kind.Internal() && !slices.Contains(names, j.BaseName) {
+			names = append(names, j.BaseName)
+		}
+	}
+	return names
 }
 
 // narrow leaves of a plan the job of a name, or all children of a base name, with what they need. Without such a job it is
