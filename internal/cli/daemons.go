@@ -25,7 +25,7 @@ import (
 
 // daemons are the verbs that serve until they are stopped.
 func (p Process) daemons() []*cobra.Command {
-	return []*cobra.Command{p.demoCommand(), p.benchCommand(), p.upCommand(), p.serverCommand(), p.agentCommand()}
+	return []*cobra.Command{p.demoCommand(), p.benchCommand(), p.upCommand(), p.serverCommand(), p.agentCommand(), p.runCommand()}
 }
 
 // serverFlags are the flags that stand for settings, by key.

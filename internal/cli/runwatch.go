@@ -53,10 +53,10 @@ func (a *admin) watch(ctx context.Context, c *client.Client, id string) error {
 }
 
 // printLine prints a value as one line of JSON.
-func (a *admin) printLine(v any) error {
+func (p Process) printLine(v any) error {
 	raw, err := json.Marshal(v)
 	if err == nil {
-		_, err = fmt.Fprintf(a.Stdout, "%s\n", raw)
+		_, err = fmt.Fprintf(p.Stdout, "%s\n", raw)
 	}
 	return err
 }

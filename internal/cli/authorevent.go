@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/agent/local"
+	"kici/internal/author/compile"
+	"kici/internal/author/sample"
+	"kici/internal/core/ci"
+	"kici/internal/core/lockfile"
+	"kici/internal/decide/plan"
+)
+
+// trial is what the verbs have in common that try the workflows of a repository with an event.
+type trial struct {
+	Process
+	dir      string
+	branch   string
+	sha      string
+	files    []string
+	payload  string
+	workflow string
+	job      string
+	debug    bool
+	json     bool
+
+	repo   local.Repository
+	lock   *lockfile.File
+	stale  bool // the lock file on disk is another one
+	event  ci.Event
+	source plan.Source
+}
+
+func (t *trial) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.dir, "dir", ".", "folder in the repository")
+	f.StringVar(&t.branch, "branch", "main", "branch of a built-in event")
+	f.StringVar(&t.sha, "sha", "", "commit of a built-in event (default: the one that is checked out)")
+	f.StringSliceVar(&t.files, "files", nil, "changed files; without, filters for paths pass")
+	f.StringVar(&t.payload, "payload", "", "file with the payload of a built-in event")
+	f.StringVar(&t.workflow, "workflow", "", "only the workflow of this name")
+	f.StringVar(&t.job, "job", "", "only the job of this name, with what it needs")
+	f.BoolVar(&t.debug, "debug", false, "show the event and what is logged for debugging")
+	f.BoolVar(&t.json, "json", false, "print for programs")
+}
+
+// prepare compiles the workflows and makes the event.
+func (t *trial) prepare(cmd *cobra.Command, name string) error {
+	var err error
+	ctx := cmd.Context()
+	if t.repo, err = local.Describe(ctx, t.dir); err != nil {
+		return err
+	}
+	if t.repo.Root == "" { // no repository of git, which only a copy of it needs
+		if t.repo.Root, err = filepath.Abs(t.dir); err != nil {
+			return fmt.Errorf("find folder: %w", err)
+		}
+		t.repo.Name = "local/" + filepath.Base(t.repo.Root)
+	}
+	if err := t.compile(ctx); err != nil {
+		return err
+	}
+	if t.workflow != "" && t.lock.Workflow(t.workflow) == nil {
+		return usage("no workflow is called %q; there are: %s", t.workflow, strings.Join(workflowNames(t.lock.Workflows), ", "))
+	}
+	d, err := t.delivery(cmd, name)
+	if err != nil {
+		return err
+	}
+	var files []string
+	if cmd.Flags().Changed("files") {
+		files = append([]string{}, t.files...)
+	}
+	if t.event, err = d.Envelope(files); err != nil {
+		return usage("%w", err)
+	}
+	t.event.SourceRepo = cmp.Or(t.event.SourceRepo, t.repo.Name)
+	t.source = plan.Source{Repo: t.event.SourceRepo, CloneURL: "file://" + filepath.ToSlash(t.repo.Root), SHA: t.commit(),
+		Ref: cmp.Or(t.event.SourceBranch, t.event.TargetBranch), Provider: cmp.Or(t.event.Provider, "local")}
+	if t.debug {
+		return t.debugEvent()
+	}
+	return nil
+}
+
+func (t *trial) debugEvent() error {
+	raw, err := json.MarshalIndent(t.event, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(t.Stderr, "%s\n", raw)
+	}
+	return err
+}
+
+// commit is the one that the event is about. Where there is none yet, a made event needs some.
+func (t *trial) commit() string { return cmp.Or(t.sha, t.repo.SHA, strings.Repeat("2", 40)) }
+
+// compile compiles as kici compile does, into memory.
+func (t *trial) compile(ctx context.Context) error {
+	result, err := compile.Compile(ctx, compile.Options{Dir: t.repo.Root, Check: true})
+	if wrong, ok := errors.AsType[compile.Diagnostics](err); ok {
+		fmt.Fprintln(t.Stderr, wrong.Error())
+		return &exitError{code: exitFailure}
+	}
+	if err != nil {
+		return err
+	}
+	t.stale = result.Changed
+	lock, bad := lockfile.Load(result.Lock, t.repo.Name, "working tree")
+	if bad != nil {
+		return bad
+	}
+	t.lock = lock
+	return nil
+}
+
+func workflowNames(list []lockfile.Workflow) []string {
+	names := make([]string, len(list))
+	for i, w := range list {
+		names[i] = w.Name
+	}
+	return names
+}
+
+// delivery finds the event of a name: a built-in one, a fixture, or a file.
+func (t *trial) delivery(cmd *cobra.Command, name string) (sample.Delivery, error) {
+	if strings.HasSuffix(name, ".json") || strings.ContainsAny(name, `/\`) && !strings.Contains(name, ":") {
+		return t.fileOnly(cmd, name)
+	}
+	d, known, err := sample.Make(name, sample.Settings{Branch: t.branch, SHA: t.commit(), Repo: t.repo.Name})
+	if err != nil {
+		return d, usage("%w", err)
+	}
+	if known {
+		return t.withPayload(d)
+	}
+	path, err := fixturePath(t.repo.Root, name)
+	if _, missing := os.Stat(path); err != nil || errors.Is(missing, fs.ErrNotExist) {
+		return d, usage("no event is called %q: it is none of the built-in ones, and there is no %s (kici fixture list shows both)",
+			name, filepath.Join(compile.DefaultDir, fixtureDir, name+".json"))
+	}
+	return t.fileOnly(cmd, path)
+}
+
+// fileOnly reads an event whose payload says everything, so that flags which would say it otherwise are refused.
+func (t *trial) fileOnly(cmd *cobra.Command, path string) (sample.Delivery, error) {
+	for _, flag := range []string{"branch", "payload"} {
+		if cmd.Flags().Changed(flag) {
+			return sample.Delivery{}, usage("--%s is for built-in events: %s says it itself", flag, path)
+		}
+	}
+	d, known, err := readDelivery(path)
+	if err == nil && !known {
+		err = usage("%s holds no event but perhaps the payload of one: name the event and add --payload %s", path, path)
+	}
+	return d, err
+}
+
+// withPayload puts the body of a file into a built-in event, or what a fixture has of it.
+func (t *trial) withPayload(d sample.Delivery) (sample.Delivery, error) {
+	if t.payload == "" {
+		return d, nil
+	}
+	given, known, err := readDelivery(t.payload)
+	if err != nil {
+		return d, err
+	}
+	if d.Payload = given.Payload; known {
+		return d, nil
+	}
+	raw, err := os.ReadFile(t.payload)
+	if err != nil {
+		return d, fmt.Errorf("read payload: %w", err)
+	}
+	d.Payload = raw
+	return d, nil
+}
+
+// maxEvent bounds a file with an event, in bytes, as ingress bounds deliveries.
+const maxEvent = 25 << 20
+
+func readDelivery(path string) (d sample.Delivery, known bool, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return d, false, usage("read event: %w", err)
+	}
+	if info.Size() > maxEvent {
+		return d, false, usage("read event: %s has %d bytes, more than the %d of a delivery", path, info.Size(), maxEvent)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return d, false, usage("read event: %w", err)
+	}
+	if d, known, err = sample.Parse(raw); err != nil {
+		return d, false, usage("read event %s: %w", path, err)
+	}
+	return d, known, nil
+}
+
+// fixtureDir is the folder of fixtures in that of workflows.
+const fixtureDir = "fixtures"
+
+var fixtureName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// fixturePath is where the fixture of a name lies. It never leads out of its folder, and never hides a built-in event.
+func fixturePath(root, name string) (string, error) {
+	builtIn := name == "pull_request" || slices.ContainsFunc(sample.Kinds(), func(k sample.Kind) bool { return k.Name == name })
+	switch {
+	case !fixtureName.MatchString(name):
+		return "", usage("a fixture's name has letters, digits, dots, dashes and underscores only, not %q", name)
+	case builtIn:
+		return "", usage("%q is a built-in event: choose another name", name)
+	}
+	return filepath.Join(root, compile.DefaultDir, fixtureDir, name+".json"), nil
+}

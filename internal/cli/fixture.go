@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/author/compile"
+	"kici/internal/author/sample"
+)
+
+// fixtures are the events that a repository keeps to try its workflows with.
+type fixtures struct {
+	Process
+	dir  string
+	json bool
+}
+
+func (p Process) fixtureCommand() *cobra.Command {
+	f := &fixtures{Process: p}
+	var output string
+	cmd := &cobra.Command{
+		Use:   "fixture [EVENT]",
+		Short: "Make and keep events to try workflows with",
+		Long: "Prints a built-in event as a file that can be changed and then tried. With a verb it manages the fixtures of the\n" +
+			"repository: events in .kici/fixtures that kici preview and kici run local know by their names.",
+		Example: "  kici fixture pr:open --output pr.json\n  kici fixture add real-push delivery.json\n  kici preview real-push",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := f.builtIn(args[0])
+			if err != nil {
+				return err
+			}
+			return f.write(d, output)
+		},
+	}
+	cmd.Flags().StringVar(&output, "output", "", "file to write to (default: print)")
+	cmd.PersistentFlags().StringVar(&f.dir, "dir", ".", "root of the repository")
+	cmd.AddCommand(f.listCommand(), f.addCommand(), f.showCommand())
+	return cmd
+}
+
+func (f *fixtures) builtIn(name string) (sample.Delivery, error) {
+	d, known, err := sample.Make(name, sample.Settings{Branch: "main", SHA: strings.Repeat("2", 40), Repo: "acme/app"})
+	switch {
+	case err != nil:
+		return d, usage("%w", err)
+	case !known:
+		return d, usage("no built-in event is called %q (kici fixture list shows them)", name)
+	}
+	return d, nil
+}
+
+// encode is the text of a fixture file.
+func encode(d sample.Delivery) ([]byte, error) {
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, raw, "", "  "); err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+// write prints an event, or puts it into a file that is not there yet.
+func (f *fixtures) write(d sample.Delivery, output string) error {
+	raw, err := encode(d)
+	if err != nil {
+		return err
+	}
+	if output == "" {
+		_, err = f.Stdout.Write(raw)
+		return err
+	}
+	if err := create(output, raw, false); err != nil {
+		return err
+	}
+	fmt.Fprintln(f.Stdout, "Wrote", output)
+	return nil
+}
+
+// create writes a file; one that is there already is replaced only by force.
+func create(path string, content []byte, force bool) error {
+	how := os.O_CREATE | os.O_WRONLY | os.O_EXCL
+	if force {
+		how = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	}
+	file, err := os.OpenFile(path, how, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return usage("%s is there already", path)
+	}
+	if err != nil {
+		return fmt.Errorf("write event: %w", err)
+	}
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write event: %w", err)
+	}
+	return nil
+}
+
+// listed is one line of the list.
+type listed struct {
+	Name    string `json:"name"`
+	Variant string `json:"variants,omitempty"`
+	About   string `json:"about"`
+	BuiltIn bool   `json:"builtIn"`
+	Error   string `json:"error,omitempty"`
+}
+
+func (f *fixtures) listCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the fixtures of the repository and the built-in events", Example: "  kici fixture list", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			list, err := f.list()
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return f.printJSON(map[string]any{"fixtures": list})
+			}
+			t := table{what: "events", head: []string{"EVENT", "AFTER A COLON", "ABOUT"}}
+			for _, one := range list {
+				t.row(one.Name, one.Variant, cmp.Or(one.Error, one.About))
+			}
+			t.write(f.Stdout)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (f *fixtures) list() ([]listed, error) {
+	paths, err := filepath.Glob(filepath.Join(f.dir, compile.DefaultDir, fixtureDir, "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("list fixtures: %w", err)
+	}
+	slices.Sort(paths)
+	var list []listed
+	for _, path := range paths {
+		one := listed{Name: strings.TrimSuffix(filepath.Base(path), ".json")}
+		if d, known, err := readDelivery(path); err != nil {
+			one.Error = err.Error()
+		} else if !known {
+			one.Error = "it holds no event"
+		} else {
+			one.About = "a fixture: " + d.Event
+		}
+		list = append(list, one)
+	}
+	for _, k := range sample.Kinds() {
+		list = append(list, listed{Name: k.Name, Variant: k.Variants, About: k.About, BuiltIn: true})
+	}
+	return list, nil
+}
+
+func (f *fixtures) addCommand() *cobra.Command {
+	var event, forge string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "add NAME FILE",
+		Short: "Keep an event as a fixture",
+		Long: "Keeps an event under a name. FILE (- is the standard input) is what kici fixture EVENT prints, a recorded delivery\n" +
+			"{\"headers\": …, \"body\": …}, of which event and payload are kept, or a payload alone together with --event.",
+		Example: "  kici fixture add real-push delivery.json\n  kici fixture add mr payload.json --event 'Merge Request Hook' --forge gitlab-repo",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := fixturePath(f.dir, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := f.read(args[1], event, forge)
+			if err != nil {
+				return err
+			}
+			if _, err := d.Envelope(nil); err != nil {
+				return usage("%w", err)
+			}
+			return f.keep(path, d, force)
+		},
+	}
+	cmd.Flags().StringVar(&event, "event", "", "what the sender calls the event, for a payload alone")
+	cmd.Flags().StringVar(&forge, "forge", "", "whose payload it is: github, gitea, forgejo, gogs, gitlab-repo or local (default: github)")
+	cmd.Flags().BoolVar(&force, "force", false, "replace a fixture of the name")
+	return cmd
+}
+
+func (f *fixtures) keep(path string, d sample.Delivery, force bool) error {
+	raw, err := encode(d)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the folder of fixtures: %w", err)
+	}
+	if err := create(path, raw, force); err != nil {
+		return err
+	}
+	fmt.Fprintln(f.Stdout, "Kept", path)
+	return nil
+}
+
+func (f *fixtures) read(from, event, forge string) (sample.Delivery, error) {
+	raw, err := f.content(from)
+	if err != nil {
+		return sample.Delivery{}, err
+	}
+	d, known, err := sample.Parse(raw)
+	switch {
+	case err != nil:
+		return d, usage("read event %s: %w", from, err)
+	case known && (event != "" || forge != ""):
+		return d, usage("%s says itself which event it is: leave --event and --forge out", from)
+	case known:
+		return d, nil
+	case event == "":
+		return d, usage("%s holds a payload without its event: add --event, as in --event push", from)
+	}
+	return sample.Delivery{Event: event, Forge: forge, Payload: raw}, nil
+}
+
+func (f *fixtures) content(from string) ([]byte, error) {
+	source := f.Stdin
+	if from != "-" {
+		file, err := os.Open(from)
+		if err != nil {
+			return nil, usage("read event: %w", err)
+		}
+		defer file.Close()
+		source = file
+	}
+	raw, err := io.ReadAll(io.LimitReader(source, maxEvent+1))
+	if err != nil {
+		return nil, fmt.Errorf("read event: %w", err)
+	}
+	if len(raw) > maxEvent {
+		return nil, usage("read event: %s has more than the %d bytes of a delivery", from, maxEvent)
+	}
+	return raw, nil
+}
+
+func (f *fixtures) showCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Short: "Print a fixture, or a built-in event", Example: "  kici fixture show real-push", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := fixturePath(f.dir, args[0])
+			if err == nil {
+				if _, missing := os.Stat(path); missing == nil {
+					d, known, err := readDelivery(path)
+					if err == nil && !known {
+						err = usage("%s holds no event", path)
+					}
+					if err != nil {
+						return err
+					}
+					return f.write(d, "")
+				}
+			}
+			d, err := f.builtIn(args[0])
+			if err != nil {
+				return usage("no fixture and no built-in event is called %q (kici fixture list shows both)", args[0])
+			}
+			return f.write(d, "")
+		},
+	}
+}

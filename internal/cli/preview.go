@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/agent/local"
+	"kici/internal/cli/livetree"
+	"kici/internal/core/ci"
+	"kici/internal/core/label"
+	"kici/internal/core/lockfile"
+	"kici/internal/decide/plan"
+	"kici/internal/decide/trigger"
+)
+
+func (p Process) previewCommand() *cobra.Command {
+	t := &trial{Process: p}
+	cmd := &cobra.Command{
+		Use:   "preview [EVENT]",
+		Short: "Show which workflows an event starts and why, and their jobs",
+		Long: "Matches every workflow against an event, by the same decisions as a server, and shows each comparison. Of those that\n" +
+			"start it shows the jobs with what they need and where they run. Nothing is run and no server is asked.\n\n" +
+			"EVENT is a built-in one (push, tag, pr, pr:sync, schedule, …; kici fixture list shows all), the name of a fixture, or a\n" +
+			"file with an event. Without, it is a push. The exit code is 1 when a run would fail at once.",
+		Example: "  kici preview\n  kici preview pr:open --branch release/1 --files src/a.go,README.md\n  kici preview push --workflow ci --json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := "push"
+			if len(args) > 0 {
+				name = args[0]
+			}
+			if err := t.prepare(cmd, name); err != nil {
+				return err
+			}
+			return t.preview()
+		},
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+// previewed is one workflow as preview shows it.
+type previewed struct {
+	Workflow    string            `json:"workflow"`
+	Matched     bool              `json:"matched"`
+	Decision    *trigger.Decision `json:"decision,omitempty"`
+	Explanation []string          `json:"explanation,omitempty"`
+	Error       string            `json:"error,omitempty"` // why it could not be matched or planned
+	Jobs        []previewedJob    `json:"jobs,omitempty"`
+}
+
+// previewedJob is a job that a run would have.
+type previewedJob struct {
+	Name        string          `json:"name"`
+	BaseName    string          `json:"baseName"`
+	Kind        ci.JobKind      `json:"kind"`
+	Needs       []previewNeed   `json:"needs"`
+	Matrix      lockfile.Pairs  `json:"matrix,omitempty"`
+	Host        string          `json:"host,omitempty"`
+	RunsOn      json.RawMessage `json:"runsOn"` // a selector
+	Contexts    []string        `json:"contexts,omitempty"`
+	Concurrency string          `json:"concurrencyGroup,omitempty"`
+	Approval    bool            `json:"approval,omitempty"`
+	Deferred    bool            `json:"deferred,omitempty"` // an agent computes a part of it first
+	Failure     string          `json:"failure,omitempty"`  // why it would fail at once
+
+	selector label.Selector
+}
+
+type previewNeed struct {
+	Job   string         `json:"job"`
+	RunOn []ci.JobStatus `json:"runOn"`
+}
+
+// anyHost stands in previews for the hosts of a job that runs on all of some.
+const anyHost = "each host"
+
+func (t *trial) preview() error {
+	matcher := trigger.NewMatcher(t.event, trigger.Options{})
+	list := []previewed{}
+	failed := false
+	for _, w := range t.lock.Workflows {
+		if t.workflow != "" && w.Name != t.workflow {
+			continue
+		}
+		one, err := t.previewOne(matcher, w)
+		if err != nil {
+			return err
+		}
+		failed = failed || one.fails()
+		list = append(list, one)
+	}
+	if t.json {
+		if err := t.printJSON(map[string]any{"event": t.event, "workflows": list}); err != nil {
+			return err
+		}
+	} else {
+		t.printPreview(list)
+	}
+	if failed {
+		return &exitError{code: exitFailure}
+	}
+	return nil
+}
+
+func (t *trial) previewOne(matcher *trigger.Matcher, w lockfile.Workflow) (previewed, error) {
+	one := previewed{Workflow: w.Name}
+	decision, err := matcher.Match(w)
+	if err != nil {
+		one.Error = err.Error()
+		return one, nil
+	}
+	one.Matched, one.Decision, one.Explanation = decision.Matched, &decision, trigger.Explain(decision)
+	if !decision.Matched {
+		return one, nil
+	}
+	made, err := local.Plan(local.Work{Workflow: w, Event: t.event, Source: t.source, Host: anyHost}, t.job, time.Now().UnixMilli())
+	if err != nil {
+		return one, unknownJob(err)
+	}
+	if made.InitFailure != nil {
+		one.Error = made.InitFailure.Message
+	}
+	one.Jobs = previewJobs(made)
+	return one, nil
+}
+
+// fails tells that a run would not even begin well.
+func (one previewed) fails() bool {
+	return one.Error != "" || slices.ContainsFunc(one.Jobs, func(j previewedJob) bool { return j.Failure != "" })
+}
+
+// unknownJob makes a mistake of the call of the name of a job that is not there.
+func unknownJob(err error) error {
+	if none, ok := errors.AsType[*local.NoJobError](err); ok {
+		return usage("%w", none)
+	}
+	return err
+}
+
+func previewJobs(p plan.Plan) []previewedJob {
+	jobs := make([]previewedJob, len(p.Jobs))
+	for i, j := range p.Jobs {
+		one := previewedJob{Name: j.Name, BaseName: j.BaseName, Kind: j.Kind, Needs: []previewNeed{}, Matrix: j.MatrixValues, selector: j.Selector,
+			Contexts: j.ContextDisplay, Concurrency: j.Concurrency, Approval: j.Approval != nil, Deferred: j.Deferred}
+		if j.Host != nil {
+			one.Host, one.selector = j.Host.Name, label.Selector{Labels: j.Host.Labels}
+		}
+		one.RunsOn = json.RawMessage(one.selector.Canonical())
+		if j.InitFailure != nil {
+			one.Failure = j.InitFailure.Message
+		}
+		for _, e := range p.Edges {
+			if e.Job == j.Name {
+				one.Needs = append(one.Needs, previewNeed{e.Upstream, e.RunOn})
+			}
+		}
+		jobs[i] = one
+	}
+	return jobs
+}
+
+func (t *trial) printPreview(list []previewed) {
+	fmt.Fprintf(t.Stdout, "%s on %s of %s\n", t.event.Display(), livetree.Clean(t.event.TargetBranch), livetree.Clean(t.event.SourceRepo))
+	for _, one := range list {
+		fmt.Fprintln(t.Stdout)
+		one.print(t.Stdout)
+	}
+	if t.stale {
+		fmt.Fprintln(t.Stderr, staleNote)
+	}
+}
+
+const staleNote = "Note: the lock file is out of date, and servers go by it: run kici compile and commit it"
+
+func mark(passed bool) string {
+	if passed {
+		return "✓"
+	}
+	return "✗"
+}
+
+func (one previewed) print(out io.Writer) {
+	if one.Decision == nil {
+		fmt.Fprintf(out, "✗ %s: %s\n", livetree.Clean(one.Workflow), livetree.Clean(one.Error))
+		return
+	}
+	fmt.Fprintf(out, "%s %s: %s\n", mark(one.Matched), livetree.Clean(one.Workflow), one.Decision.Summary)
+	for i, c := range one.Decision.Checks {
+		fmt.Fprintf(out, "    %s %s\n", mark(c.Passed), one.Explanation[i])
+	}
+	if one.Error != "" {
+		fmt.Fprintf(out, "  It would fail at once: %s\n", livetree.Clean(one.Error))
+	}
+	width := 0
+	for _, j := range one.Jobs {
+		width = max(width, len(j.Name))
+	}
+	for i, j := range one.Jobs {
+		if i == 0 {
+			fmt.Fprintln(out, "  jobs:")
+		}
+		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("    %-*s  %s", width, livetree.Clean(j.Name), livetree.Clean(j.about())), " "))
+	}
+}
+
+// about says in one line what there is to know of a job.
+func (j previewedJob) about() string {
+	parts := []string{"on " + onLabels(j.selector)}
+	if j.Host != "" {
+		parts[0] = "on each host with " + onLabels(j.selector)
+	}
+	var needs []string
+	for _, n := range j.Needs {
+		needs = append(needs, n.Job)
+	}
+	for _, more := range []struct{ word, text string }{
+		{"needs ", strings.Join(needs, ", ")}, {"contexts ", strings.Join(j.Contexts, ", ")}, {"fails at once: ", j.Failure},
+	} {
+		if more.text != "" {
+			parts = append(parts, more.word+more.text)
+		}
+	}
+	if j.Approval {
+		parts = append(parts, "waits for an approval")
+	}
+	if j.Deferred {
+		parts = append(parts, "completed by an agent")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func onLabels(s label.Selector) string {
+	words := append([]string{}, s.Labels...)
+	for _, m := range s.Patterns {
+		words = append(words, m.String())
+	}
+	for _, no := range s.Exclude {
+		words = append(words, "!"+no)
+	}
+	for _, m := range s.ExcludePatterns {
+		words = append(words, "!"+m.String())
+	}
+	if len(words) == 0 {
+		return "any agent"
+	}
+	return strings.Join(words, ", ")
+}

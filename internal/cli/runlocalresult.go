@@ -1,0 +1,283 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"encoding/xml"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"kici/internal/agent/local"
+	"kici/internal/cli/livetree"
+	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
+)
+
+// localResults are the runs of one call.
+type localResults struct {
+	*localRun
+	list []local.Result
+}
+
+// runOne runs a workflow before the eyes of whoever looks on.
+func (r *localResults) runOne(ctx context.Context, o local.Options) error {
+	var shown screen = silent{}
+	var tails *tailScreen
+	switch {
+	case r.json:
+		shown = &lineScreen{p: r.Process, workflow: o.Workflow.Name, seen: map[string]string{}}
+	case !r.quiet:
+		shown = r.screen()
+		if _, brief := terminal(r.Stdout); brief {
+			tails = &tailScreen{screen: shown, last: map[string][]string{}}
+			shown = tails
+		}
+	}
+	o.Screen = shown
+	result, err := local.Run(ctx, o)
+	shown.Close()
+	if err != nil {
+		return err
+	}
+	if tails != nil {
+		tails.print(r.Process, result)
+	}
+	r.list = append(r.list, result)
+	if !r.json {
+		r.summary(result)
+	}
+	return nil
+}
+
+// summary says in a line how a run ended, and where what was kept lies.
+func (r *localResults) summary(result local.Result) {
+	counts := map[ci.JobStatus]int{}
+	for _, j := range result.Jobs {
+		counts[j.Status]++
+	}
+	var parts []string
+	for _, s := range ci.TerminalJobStatuses {
+		if counts[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+		}
+	}
+	line := fmt.Sprintf("%s: %s", livetree.Clean(result.Run.WorkflowName), result.Run.Status)
+	if len(parts) > 0 {
+		line += " (" + strings.Join(parts, ", ") + ")"
+	}
+	fmt.Fprintln(r.Stdout, line)
+	for _, j := range result.Jobs {
+		for _, s := range j.Steps {
+			if s.DriftSummary != nil && text(s.CheckOutcome) == "dry-run" {
+				fmt.Fprintf(r.Stdout, "  %s › %s would change: %s\n", livetree.Clean(j.JobName), livetree.Clean(s.StepName), livetree.Clean(*s.DriftSummary))
+			}
+		}
+	}
+	for _, dir := range result.Kept {
+		fmt.Fprintln(r.Stdout, "  kept", dir)
+	}
+}
+
+// conclude writes what was asked for and gives the exit code.
+func (r *localResults) conclude() error {
+	if r.junit != "" {
+		if err := r.writeJUnit(); err != nil {
+			return err
+		}
+	}
+	drift := false
+	for _, one := range r.list {
+		drift = drift || one.Drift
+	}
+	if r.json {
+		if err := r.printResult(drift); err != nil {
+			return err
+		}
+	}
+	switch {
+	case drift && r.failOnDrift:
+		return &exitError{code: exitUsage}
+	case r.failed():
+		return &exitError{code: exitFailure}
+	}
+	return nil
+}
+
+// printResult is the last line for programs.
+func (r *localResults) printResult(drift bool) error {
+	type one struct {
+		Workflow string          `json:"workflow"`
+		RunID    string          `json:"runId"`
+		Status   ci.RunStatus    `json:"status"`
+		Reason   *string         `json:"failureReason"`
+		Jobs     []adminwire.Job `json:"jobs"`
+		Kept     []string        `json:"kept,omitempty"`
+	}
+	results := []one{}
+	summary := map[string]int{"passed": 0, "failed": 0, "cancelled": 0, "total": len(r.list)}
+	for _, result := range r.list {
+		results = append(results, one{result.Run.WorkflowName, result.Run.RunID, result.Run.Status, result.Run.FailureReason, result.Jobs, result.Kept})
+		summary[map[ci.RunStatus]string{ci.RunSuccess: "passed", ci.RunFailed: "failed", ci.RunCancelled: "cancelled"}[result.Run.Status]]++
+	}
+	return r.printLine(map[string]any{"type": "result", "drift": drift, "results": results, "summary": summary})
+}
+
+// lineScreen prints each change and each line of a log as one line of JSON.
+type lineScreen struct {
+	p        Process
+	workflow string
+	seen     map[string]string
+}
+
+// change is one line of it. Which members it has depends on its type: run, job, step or log.
+type change struct {
+	Type       string  `json:"type"`
+	Workflow   string  `json:"workflow"`
+	Job        string  `json:"job,omitempty"`
+	Step       string  `json:"step,omitempty"`
+	Status     string  `json:"status,omitempty"`
+	DurationMs *int64  `json:"durationMs,omitempty"`
+	Error      *string `json:"error,omitempty"`
+	Line       *string `json:"line,omitempty"`
+}
+
+// Show prints what has another state than at the last call.
+func (s *lineScreen) Show(run adminwire.RunDetail, jobs []adminwire.Job) {
+	for _, j := range jobs {
+		for _, step := range j.Steps {
+			s.changed(j.JobID+" "+strconv.Itoa(step.StepIndex), change{Type: "step", Job: j.JobName, Step: step.StepName, Status: string(step.Status), DurationMs: step.DurationMs, Error: step.ErrorMessage})
+		}
+		s.changed(j.JobID, change{Type: "job", Job: j.JobName, Status: string(j.Status), DurationMs: j.DurationMs, Error: j.ErrorMessage})
+	}
+	s.changed("", change{Type: "run", Status: string(run.Status), DurationMs: run.DurationMs, Error: run.FailureReason})
+}
+
+func (s *lineScreen) changed(key string, c change) {
+	if s.seen[key] == c.Status {
+		return
+	}
+	s.seen[key] = c.Status
+	s.print(c)
+}
+
+// Line prints a line of a log.
+func (s *lineScreen) Line(job, step, text string) {
+	s.print(change{Type: "log", Job: job, Step: step, Line: &text})
+}
+
+func (s *lineScreen) print(c change) {
+	c.Workflow = s.workflow
+	_ = s.p.printLine(c) // who no longer reads has nobody to tell
+}
+
+// Close has nothing to leave.
+func (s *lineScreen) Close() {}
+
+// tailLines is how many of the last lines of a failed step are shown after a tree, which shows but one.
+const tailLines = 20
+
+// tailScreen remembers the last lines of each step.
+type tailScreen struct {
+	screen
+	last map[string][]string
+}
+
+// Line passes a line on.
+func (s *tailScreen) Line(job, step, text string) {
+	key := job + "\x00" + step
+	lines := append(s.last[key], text)
+	s.last[key] = lines[max(0, len(lines)-tailLines):]
+	s.screen.Line(job, step, text)
+}
+
+func (s *tailScreen) print(p Process, result local.Result) {
+	for _, j := range result.Jobs {
+		for _, step := range j.Steps {
+			if lines := s.last[j.JobName+"\x00"+step.StepName]; step.Status == ci.StepFailed && len(lines) > 0 {
+				fmt.Fprintf(p.Stdout, "\n%s › %s\n", livetree.Clean(j.JobName), livetree.Clean(step.StepName))
+				for _, line := range lines {
+					fmt.Fprintf(p.Stdout, "  %s\n", livetree.CleanColours(line))
+				}
+			}
+		}
+	}
+}
+
+// The elements of a JUnit file, as far as its readers agree on them.
+type (
+	junitFile struct {
+		XMLName xml.Name     `xml:"testsuites"`
+		Suites  []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Time     string      `xml:"time,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name    string     `xml:"name,attr"`
+		Class   string     `xml:"classname,attr"`
+		Time    string     `xml:"time,attr"`
+		Failure *junitNote `xml:"failure"`
+		Skipped *junitNote `xml:"skipped"`
+	}
+	junitNote struct {
+		Message string `xml:"message,attr,omitempty"`
+	}
+)
+
+// writeJUnit writes a suite for each job with its steps as tests. A job that ended without any is one test itself.
+func (r *localResults) writeJUnit() error {
+	var file junitFile
+	for _, result := range r.list {
+		for _, j := range result.Jobs {
+			file.Suites = append(file.Suites, junitOf(result.Run.WorkflowName, j))
+		}
+	}
+	raw, err := xml.MarshalIndent(file, "", "  ")
+	if err == nil {
+		err = os.WriteFile(r.junit, append([]byte(xml.Header), append(raw, '\n')...), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write JUnit file: %w", err)
+	}
+	return nil
+}
+
+func junitOf(workflow string, j adminwire.Job) junitSuite {
+	s := junitSuite{Name: workflow + " / " + j.JobName, Time: seconds(j.DurationMs)}
+	for _, step := range j.Steps {
+		s.add(junitCase{Name: step.StepName, Class: s.Name, Time: seconds(step.DurationMs)}, step.Status == ci.StepFailed, step.Status == ci.StepSuccess, text(step.ErrorMessage))
+	}
+	if s.Failures == 0 && (len(s.Cases) == 0 || j.Status.FailsRun()) {
+		s.add(junitCase{Name: j.JobName, Class: s.Name, Time: s.Time}, j.Status.FailsRun(), j.Status == ci.JobSuccess, text(j.ErrorMessage))
+	}
+	return s
+}
+
+func (s *junitSuite) add(c junitCase, failed, passed bool, why string) {
+	s.Tests++
+	switch {
+	case failed:
+		s.Failures++
+		c.Failure = &junitNote{why}
+	case !passed:
+		s.Skipped++
+		c.Skipped = &junitNote{why}
+	}
+	s.Cases = append(s.Cases, c)
+}
+
+// seconds are how JUnit writes times.
+func seconds(ms *int64) string {
+	if ms == nil {
+		return "0.000"
+	}
+	return strconv.FormatFloat(float64(*ms)/1000, 'f', 3, 64)
+}
