@@ -57,9 +57,9 @@ JOIN execution_steps s ON s.job_id = j.job_id AND s.step_index = 1000003`).Scan(
 		if want := "a\uFFFDb\uFFFDc"; err != nil || message != want || step != want {
 			t.Errorf("stored %q and %q, %v; want %q", message, step, err, want)
 		}
-		if n := h.Count(t, "SELECT count(*) FROM run_events WHERE source = 'agent'"); n != 1 {
-			t.Errorf("%d events of the agent, want 1", n)
-		}
+		servertest.Await(t, "the event of the agent", func() bool {
+			return h.Count(t, "SELECT count(*) FROM run_events WHERE source = 'agent'") == 1
+		}, nil)
 	})
 }
 

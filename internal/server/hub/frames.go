@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"kici/internal/core/wire"
 	"kici/internal/server/engine"
 	"kici/internal/server/logs"
-	"kici/internal/server/store"
 	"kici/internal/server/timeline"
 )
 
@@ -221,12 +221,9 @@ func (c *conn) runEvent(ctx context.Context, m wire.RunEvent) error {
 		return nil
 	}
 	return c.owner(ctx, m.JobID, "", func(o engine.Owned) error {
-		return c.hub.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-			return timeline.Append(ctx, tx, timeline.Event{
-				RunID: o.RunID, JobID: o.JobID, At: m.TimestampMs, Type: m.EventType, Source: "agent",
-				DurationMs: m.DurationMs, Metadata: m.Metadata,
-			})
-		})
+		c.hub.telemetry.add(&timeline.Event{RunID: o.RunID, JobID: o.JobID, At: m.TimestampMs, Type: strings.Clone(m.EventType),
+			Source: "agent", DurationMs: m.DurationMs, Metadata: slices.Clone(m.Metadata)}, nil)
+		return nil
 	})
 }
 
@@ -238,16 +235,10 @@ func (c *conn) jobContext(ctx context.Context, m wire.JobContext) error {
 		}
 		m.Context.ScalerContext = raw
 	}
-	err := c.owner(ctx, m.JobID, "", func(o engine.Owned) error {
-		return c.hub.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-			return timeline.Context(ctx, tx, o.RunID, o.JobID, c.hub.Clock.Millis(), m.Context)
-		})
-	})
-	if errors.Is(err, timeline.ErrTooLarge) {
-		c.hub.Log.Debug("context of a job dropped", "agent", c.name(), "job", m.JobID, "err", err)
+	return c.owner(ctx, m.JobID, "", func(o engine.Owned) error {
+		c.hub.telemetry.add(nil, &surroundings{runID: o.RunID, jobID: o.JobID, at: c.hub.Clock.Millis(), env: m.Context})
 		return nil
-	}
-	return err
+	})
 }
 
 // maxAgentLog bounds the bytes of an agent's own log that one record of the server's log carries.

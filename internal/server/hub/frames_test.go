@@ -334,6 +334,9 @@ func TestTheTimelineTakesEventsAndContexts(t *testing.T) {
 		p.send(wire.JobContext{RunID: "claimed", JobID: "j", Context: wire.Environment{EnvVars: []wire.EnvVar{{Name: "KICI_AGENT_TOKEN", Value: "kat_clear", Category: "system"}}}})
 		p.send(wire.JobContext{RunID: "claimed", JobID: "j", Context: wire.Environment{GitRef: strings.Repeat("x", 300<<10)}})
 		p.settle()
+		if err := b.storeTelemetry(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		events, err := timeline.List(t.Context(), db.Read(), "run-of-j")
 		if err != nil {
 			t.Fatal(err)

@@ -131,11 +131,12 @@ type Deps struct {
 // Hub is the agents' side of this node. It is an http.Handler for the WebSocket endpoint.
 type Hub struct {
 	Deps
-	epoch  time.Time // of the monotonic times in connections
-	ctx    context.Context
-	cancel context.CancelFunc
-	loops  *service.Group
-	open   sync.WaitGroup // a connection's goroutines
+	epoch     time.Time // of the monotonic times in connections
+	telemetry *telemetry
+	ctx       context.Context
+	cancel    context.CancelFunc
+	loops     *service.Group
+	open      sync.WaitGroup // a connection's goroutines
 
 	// registering serialises what makes and ends an agent's presence, so that the end of an old connection can never
 	// follow the beginning of a new one. An agent has one of them by its id; others that share it wait for a moment.
@@ -160,7 +161,7 @@ func New(d Deps) *Hub {
 	d.Settings.ByteBurst = max(d.Settings.ByteBurst, d.Settings.MaxMessage)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Hub{
-		Deps: d, epoch: d.Clock(), ctx: ctx, cancel: cancel, loops: service.NewGroup(ctx, d.Log),
+		Deps: d, epoch: d.Clock(), telemetry: newTelemetry(), ctx: ctx, cancel: cancel, loops: service.NewGroup(ctx, d.Log),
 		conns: map[*conn]struct{}{}, agents: map[string]*conn{}, byID: map[string]*conn{},
 		metrics: map[string]snapshot{}, unsettled: map[string]departure{}, unknown: map[string]bool{},
 	}
@@ -171,6 +172,9 @@ func (h *Hub) Start(ctx context.Context) error {
 	if err := h.abandon(ctx); err != nil {
 		return err
 	}
+	h.loops.Go("agent telemetry", func(ctx context.Context) error {
+		return service.Every(ctx, h.Log, "agent telemetry", time.Second, h.telemetry.poke, h.storeTelemetry)
+	})
 	h.loops.Go("agent monitor", func(ctx context.Context) error {
 		return service.Every(ctx, h.Log, "agent monitor", h.Settings.MonitorEvery, nil, h.watch)
 	})
@@ -201,6 +205,9 @@ func (h *Hub) Stop(ctx context.Context) {
 	<-ended
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
+	if err := h.storeTelemetry(ctx); err != nil {
+		h.Log.Warn("last moments of runs not stored", "err", err)
+	}
 	if err := h.abandon(ctx); err != nil {
 		h.Log.Warn("agents of this node stay marked as connected until it starts again", "err", err)
 	}

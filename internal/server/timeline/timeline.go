@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -41,16 +43,23 @@ type Event struct {
 	Metadata   json.RawMessage // an object, or nil
 }
 
-// Append adds an event and drops what exceeds MaxEvents.
-func Append(ctx context.Context, tx *store.Tx, e Event) error {
-	metadata := sql.NullString{String: string(e.Metadata), Valid: len(e.Metadata) > 0 && len(e.Metadata) <= maxMetadata}
-	_, err := tx.ExecContext(ctx, insertEvent, uuid.NewString(), e.RunID, sql.NullString{String: e.JobID, Valid: e.JobID != ""},
-		e.At, ci.CutName(e.Type), ci.CutName(e.Source), e.DurationMs, metadata)
-	if err != nil {
-		return fmt.Errorf("append event to run %s: %w", e.RunID, err)
+// Append adds events and drops what of their runs exceeds MaxEvents.
+func Append(ctx context.Context, tx *store.Tx, events ...Event) error {
+	rows := make([][]any, len(events))
+	runs := map[string]bool{}
+	for i, e := range events {
+		metadata := sql.NullString{String: string(e.Metadata), Valid: len(e.Metadata) > 0 && len(e.Metadata) <= maxMetadata}
+		rows[i] = []any{uuid.NewString(), e.RunID, sql.NullString{String: e.JobID, Valid: e.JobID != ""},
+			e.At, ci.CutName(e.Type), ci.CutName(e.Source), e.DurationMs, metadata}
+		runs[e.RunID] = true
 	}
-	if _, err := tx.ExecContext(ctx, trimEvents, e.RunID, MaxEvents); err != nil {
-		return fmt.Errorf("trim events of run %s: %w", e.RunID, err)
+	if err := store.InsertAll(ctx, tx, insertEvents, 8, "", rows); err != nil {
+		return fmt.Errorf("append events: %w", err)
+	}
+	for _, run := range slices.Sorted(maps.Keys(runs)) {
+		if _, err := tx.ExecContext(ctx, trimEvents, run, MaxEvents); err != nil {
+			return fmt.Errorf("trim events of run %s: %w", run, err)
+		}
 	}
 	return nil
 }
@@ -142,8 +151,7 @@ func namesSecret(name string) bool {
 }
 
 const (
-	insertEvent = `INSERT INTO run_events (id, run_id, job_id, at, event_type, source, duration_ms, metadata)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+	insertEvents = `INSERT INTO run_events (id, run_id, job_id, at, event_type, source, duration_ms, metadata) VALUES`
 
 	// Nothing is deleted below the limit: the inner select is empty then and the comparison with it unknown.
 	trimEvents = `DELETE FROM run_events WHERE run_id = $1 AND (at, id) <= (
