@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -145,15 +144,19 @@ func (f *fixtures) listCommand() *cobra.Command {
 }
 
 func (f *fixtures) list() ([]listed, error) {
-	paths, err := filepath.Glob(filepath.Join(f.dir, compile.DefaultDir, fixtureDir, "*.json"))
-	if err != nil {
+	folder := filepath.Join(f.dir, compile.DefaultDir, fixtureDir)
+	entries, err := os.ReadDir(folder) // in the order of names
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list fixtures: %w", err)
 	}
-	slices.Sort(paths)
 	var list []listed
-	for _, path := range paths {
-		one := listed{Name: strings.TrimSuffix(filepath.Base(path), ".json")}
-		if d, known, err := readDelivery(path); err != nil {
+	for _, entry := range entries {
+		name, isFixture := strings.CutSuffix(entry.Name(), ".json")
+		if !isFixture {
+			continue
+		}
+		one := listed{Name: name}
+		if d, known, err := readDelivery(filepath.Join(folder, entry.Name())); err != nil {
 			one.Error = err.Error()
 		} else if !known {
 			one.Error = "it holds no event"

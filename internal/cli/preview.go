@@ -52,7 +52,8 @@ type previewed struct {
 	Matched     bool              `json:"matched"`
 	Decision    *trigger.Decision `json:"decision,omitempty"`
 	Explanation []string          `json:"explanation,omitempty"`
-	Error       string            `json:"error,omitempty"` // why it could not be matched or planned
+	Error       string            `json:"error,omitempty"`    // why it could not be matched or planned
+	Approval    bool              `json:"approval,omitempty"` // no job begins before one
 	Jobs        []previewedJob    `json:"jobs,omitempty"`
 }
 
@@ -128,7 +129,7 @@ func (t *trial) previewOne(matcher *trigger.Matcher, w lockfile.Workflow) (previ
 	if made.InitFailure != nil {
 		one.Error = made.InitFailure.Message
 	}
-	one.Jobs = previewJobs(made)
+	one.Jobs, one.Approval = previewJobs(made), made.Approval != nil
 	return one, nil
 }
 
@@ -198,6 +199,9 @@ func (one previewed) print(out io.Writer) {
 	}
 	if one.Error != "" {
 		fmt.Fprintf(out, "  It would fail at once: %s\n", livetree.Clean(one.Error))
+	}
+	if one.Approval {
+		fmt.Fprintln(out, "  No job begins before an approval")
 	}
 	width := 0
 	for _, j := range one.Jobs {

@@ -294,16 +294,24 @@ func interrupts(parent context.Context) (ctx context.Context, force <-chan struc
 // runAll runs one workflow after the other. After one that did not end well the others run only if that was asked for.
 func (l *localRun) runAll(ctx context.Context, o local.Options, works []local.Work) error {
 	out := &localResults{localRun: l}
-	for _, w := range works {
+	for i, w := range works {
 		o.Work = w
 		if err := out.runOne(ctx, o); err != nil {
 			return unknownJob(err)
 		}
 		if ctx.Err() != nil || !l.keepGoing && out.failed() {
+			l.leftOut(works[i+1:])
 			break
 		}
 	}
 	return out.conclude()
+}
+
+// leftOut tells which workflows are not run any more.
+func (l *localRun) leftOut(works []local.Work) {
+	for _, w := range works {
+		fmt.Fprintf(l.Stderr, "%s is not run (--keep-going runs it all the same)\n", w.Workflow.Name)
+	}
 }
 
 // failed tells that some run did not end well.

@@ -55,6 +55,20 @@ func TestTheCopyIsTheWorkingTree(t *testing.T) {
 	}
 }
 
+func TestInstalledDependenciesComeAlong(t *testing.T) {
+	b := repository(t, `job('a', { runsOn: 'linux', checkout: false, steps: [step('s', async () => {})] })`)
+	b.write("big.txt", "not taken along")
+	b.write(".kici/.gitignore", "node_modules\n")
+	b.write(".kici/package.json", `{"dependencies": {"lib": "1.0.0"}}`)
+	b.write(".kici/node_modules/lib/package.json", `{"name": "lib", "version": "1.0.0", "main": "index.js"}`)
+	b.write(".kici/node_modules/lib/index.js", `export const word = 'installed';`)
+	b.write(".kici/workflows/ci.ts", `import { workflow, job, step } from '@kici-dev/sdk'; import { word } from 'lib';
+export default workflow('ci', { jobs: [job('a', { runsOn: 'linux', checkout: false, steps: [step('s', async ({ $, log }) => {
+  log.info(word); await $`+"`ls; test ! -e big.txt`"+`; })] })] });`)
+	b.ends(b.run(), "success a=success")
+	b.says("installed")
+}
+
 func TestInPlaceRunsInTheRepository(t *testing.T) {
 	b := repository(t, "job('make', { runsOn: 'linux', steps: [step('touch', async ({ $ }) => { await $`touch made`; })] })")
 	b.InPlace = true
@@ -156,10 +170,14 @@ func TestSecretsAreThoseOfTheContexts(t *testing.T) {
 	b := repository(t, `
   job('one', { runsOn: 'linux', environments: ['prod'], steps: [step('s', async ({ secrets, log, setSecretOutput, $ }) => {
     await $`+"`echo leaked ${await secrets.get('TOKEN')}`"+`; log.info((await secrets.get('COMMON')).length, secrets.list().join());
-    setSecretOutput('MADE', 'made-secret'); })] }),
-  job('two', { runsOn: 'linux', needs: ['one'], steps: [step('s', async ({ secrets, log }) => { log.info('has', secrets.has('MADE'), secrets.has('TOKEN')); log.info(await secrets.get('MADE')); })] })`)
+    setSecretOutput('MADE', 'made-secret'); return { token: await secrets.get('TOKEN') }; })] }),
+  job('two', { runsOn: 'linux', needs: ['one'], steps: [step('s', async ({ secrets, log, jobOutputs }) => { if (jobOutputs('one').s.token !== 'prod-' + 'token') throw new Error('masked for jobs'); log.info('has', secrets.has('MADE'), secrets.has('TOKEN')); log.info(await secrets.get('MADE')); })] })`)
 	b.Secrets = Secrets{Common: map[string]string{"COMMON": "common-value", "TOKEN": "wrong-token"}, Contexts: map[string]map[string]string{"prod": {"TOKEN": "prod-token"}}}
-	b.ends(b.run(), "success one=success two=success")
+	r := b.run()
+	b.ends(r, "success one=success two=success")
+	if got := string(r.Jobs[0].Outputs); got != `{"s":{"token":"***"}}` {
+		t.Error(got)
+	}
 	b.says("leaked ***", "12 COMMON,TOKEN", "has true true")
 	for _, secret := range []string{"prod-token", "made-secret"} {
 		if strings.Contains(b.Screen.text(), secret) {

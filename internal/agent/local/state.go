@@ -228,7 +228,7 @@ func (r *run) takeJob(j *job, c lifecycle.JobChange) {
 		}
 	}
 	if c.Outputs != nil {
-		j.outputs, v.Outputs = c.Outputs, c.Outputs
+		j.outputs, v.Outputs = c.Outputs, json.RawMessage(r.mask.String(string(c.Outputs))) // jobs read them, people look on
 	}
 	s.NeedsSatisfied = s.NeedsSatisfied || c.Satisfied
 	s.Wave.Gated = s.Wave.Gated && !c.Release
