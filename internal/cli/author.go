@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 
 func (p Process) compileCommand() *cobra.Command {
 	var o compile.Options
-	var asJSON bool
+	var asJSON, watch bool
 	cmd := &cobra.Command{
 		Use:     "compile",
 		Short:   "Compile the workflows of this repository into their lock file",
@@ -21,6 +22,9 @@ func (p Process) compileCommand() *cobra.Command {
 		Example: "  kici compile\n  kici compile --check   # in a hook or a build: fails when the lock file is out of date",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if watch {
+				return p.compileWatch(cmd.Context(), o)
+			}
 			result, err := compile.Compile(cmd.Context(), o)
 			if asJSON {
 				return p.compileJSON(result, err)
@@ -29,10 +33,28 @@ func (p Process) compileCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.Check, "check", false, "write nothing; fail when the lock file is not what would be written")
+	cmd.Flags().BoolVar(&watch, "watch", false, "compile again after each change, until interrupted")
+	cmd.Flags().BoolVar(&o.Typecheck, "typecheck", false, "check types with the TypeScript compiler of the repository, too")
 	cmd.Flags().StringVar(&o.KiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows")
 	cmd.Flags().StringVar(&o.Dir, "dir", ".", "root of the repository")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.MarkFlagsMutuallyExclusive("watch", "check")
+	cmd.MarkFlagsMutuallyExclusive("watch", "json")
 	return cmd
+}
+
+// compileWatch prints each compilation as compileText does. To be interrupted is how it ends.
+func (p Process) compileWatch(ctx context.Context, o compile.Options) error {
+	err := compile.Watch(ctx, o, func(result compile.Result, err error) {
+		var told *exitError
+		if err := p.compileText(o, result, err); err != nil && !errors.As(err, &told) {
+			fmt.Fprintln(p.Stderr, err)
+		}
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 func (p Process) compileText(o compile.Options, result compile.Result, err error) error {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,6 +33,9 @@ type Options struct {
 	KiciDir string
 	// Check compiles and compares without writing.
 	Check bool
+	// Typecheck has the TypeScript compiler look at the workflows, too. What it finds are mistakes like any other. It is
+	// an error when there is none.
+	Typecheck bool
 }
 
 // Result is what was compiled.
@@ -46,6 +50,10 @@ type Result struct {
 	Workflows, Jobs int
 	// Warnings are doubts that did not stop the compilation.
 	Warnings []Diagnostic
+	// Inputs are the files that the lock file is made of, relative to the repository with forward slashes, sorted; with
+	// a Diagnostics error those that could be told. A package manager's lock file is among them where it would count,
+	// even when it is not there.
+	Inputs []string
 }
 
 // Compile compiles every workflow file and writes the lock file when it differs. Mistakes of the author are a
@@ -66,20 +74,45 @@ func Compile(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	warnings, err := judge(units)
+	res := Result{Path: filepath.Join(root, kiciDir, LockName), Inputs: inputsOf(units)}
+	if res.Warnings, err = judge(units); err != nil {
+		return Result{Inputs: res.Inputs}, err
+	}
+	if o.Typecheck {
+		wrong, err := typecheck(ctx, root, kiciDir)
+		if err == nil && len(wrong) > 0 {
+			err = wrong
+		}
+		if err != nil {
+			return Result{Inputs: res.Inputs}, err
+		}
+	}
+	hash, asked, err := dependencies(root)
 	if err != nil {
 		return Result{}, err
 	}
-	lock, jobs, err := write(root, units)
-	if err != nil {
-		return Result{}, err
+	res.Inputs = slices.Compact(slices.Sorted(slices.Values(append(res.Inputs, asked...))))
+	if res.Lock, res.Jobs, err = write(units, hash); err != nil {
+		return Result{Inputs: res.Inputs}, err
 	}
-	res := Result{Lock: lock, Path: filepath.Join(root, kiciDir, LockName), Jobs: jobs, Warnings: warnings}
 	for _, u := range units {
 		res.Workflows += len(u.workflows)
 	}
-	res.Changed, err = store(res.Path, lock, o.Check)
+	res.Changed, err = store(res.Path, res.Lock, o.Check)
 	return res, err
+}
+
+func inputsOf(units []*unit) []string {
+	var list []string
+	for _, u := range units {
+		list = append(list, u.file)
+		list = append(list, u.imports...)
+		for _, w := range u.workflows {
+			list = append(list, w.assets...)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 func (o Options) folders() (root, kiciDir string, err error) {
@@ -199,11 +232,28 @@ func store(path string, lock []byte, check bool) (changed bool, err error) {
 	return true, nil
 }
 
-// depLockHash is the hash of the package manager's lock file, "" without one.
-func depLockHash(root string) (string, error) {
-	prefix, content, ok, err := lockfile.FindDepLock(os.DirFS(root))
-	if err != nil || !ok {
-		return "", err
+// dependencies gives the hash of the package manager's lock file, "" without one, and the files that were asked for to
+// tell.
+func dependencies(root string) (hash string, asked []string, err error) {
+	files := &askedFiles{FS: os.DirFS(root)}
+	prefix, content, ok, err := lockfile.FindDepLock(files)
+	if err != nil {
+		return "", nil, fmt.Errorf("hash package lock: %w", err)
 	}
-	return lockfile.DepLockHash(prefix, content), nil
+	if ok {
+		hash = lockfile.DepLockHash(prefix, content)
+	}
+	return hash, files.names, nil
+}
+
+// askedFiles notes the names of the files that are opened.
+type askedFiles struct {
+	fs.FS
+	names []string
+}
+
+// Open implements fs.FS.
+func (a *askedFiles) Open(name string) (fs.File, error) {
+	a.names = append(a.names, name)
+	return a.FS.Open(name)
 }

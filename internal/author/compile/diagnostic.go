@@ -26,7 +26,8 @@ type Diagnostic struct {
 	Column int `json:"column,omitempty"`
 	// Severity is SeverityError or SeverityWarning.
 	Severity string `json:"severity"`
-	// Code is stable: E001 to E003 for files, E1xx for what is written in them, W1xx for warnings.
+	// Code is stable: E001 to E004 for files, E1xx for what is written in them, W1xx for warnings, TS… for what the
+	// TypeScript compiler says.
 	Code string `json:"code"`
 	Text string `json:"text"`
 	// Suggestion is a hint how to go on, "" if there is none.

@@ -24,6 +24,7 @@ type unit struct {
 
 	workflows []workflow
 	problems  Diagnostics
+	imports   []string // all files of the repository in the bundle
 	script    []byte
 	smap      *bundle.Map
 }
@@ -98,7 +99,7 @@ func compileUnit(ctx context.Context, root, file string) (*unit, error) {
 	if u.smap, err = bundle.ParseMap(b.Map); err != nil {
 		return nil, err
 	}
-	u.script = b.Script
+	u.script, u.imports = b.Script, b.Sources
 	return u, u.evaluate(ctx, b)
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/lockfile"
-	"kici/internal/testenv"
 	"kici/internal/vectors"
 )
 
@@ -70,29 +69,10 @@ func TestInitLeavesTheTypesOfAnInstalledZodAlone(t *testing.T) {
 	}
 }
 
-// typescript gives the compiler of an installation that is there already; nothing is downloaded.
-func typescript(t *testing.T) string {
-	t.Helper()
-	testenv.Need(t, "npm")
-	testenv.Need(t, "node")
-	folders := []string{os.Getenv("KICI_TEST_TYPESCRIPT")}
-	if out, err := exec.Command("npm", "root", "-g").Output(); err == nil {
-		folders = append(folders, filepath.Join(string(out[:max(0, len(out)-1)]), "typescript"))
-	}
-	for _, f := range folders {
-		tsc := filepath.Join(f, "bin", "tsc")
-		if _, err := os.Stat(tsc); f != "" && err == nil {
-			return tsc
-		}
-	}
-	testenv.Missing(t, "typescript", "neither KICI_TEST_TYPESCRIPT nor npm's global folder has it")
-	return ""
-}
-
 // TestDeclarationsTypeCheck checks the scaffold and the sample workflows, which were written for another implementation
 // of the same module, under tsc --strict.
 func TestDeclarationsTypeCheck(t *testing.T) {
-	tsc := typescript(t)
+	tsc := filepath.Join(packages(t), "node_modules", ".bin", "tsc")
 	root := t.TempDir()
 	if _, err := Init(t.Context(), InitOptions{Dir: root}); err != nil {
 		t.Fatal(err)
@@ -112,7 +92,7 @@ func TestDeclarationsTypeCheck(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, ".kici/workflows/slips.ts"), []byte(slips), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("node", tsc, "--strict", "-p", filepath.Join(root, ".kici")).CombinedOutput()
+	out, err := exec.Command(tsc, "--strict", "-p", filepath.Join(root, ".kici")).CombinedOutput()
 	if diff := cmp.Diff("", string(out)); diff != "" || err != nil {
 		t.Errorf("tsc: %v %s", err, diff)
 	}

@@ -49,7 +49,7 @@ type origin struct {
 
 // write makes the text of the lock file. It is read back by the server's own loader: what that would refuse must fail
 // here, at its author's.
-func write(root string, units []*unit) (lock []byte, jobs int, err error) {
+func write(units []*unit, dependencies string) (lock []byte, jobs int, err error) {
 	doc := &object{}
 	var list []*object
 	var source *origin
@@ -69,7 +69,7 @@ func write(root string, units []*unit) (lock []byte, jobs int, err error) {
 	if err := addAll(doc, field2{"schemaVersion", lockfile.SchemaVersion}, field2{"source", source}, field2{"workflows", list}); err != nil {
 		return nil, 0, err
 	}
-	if err := addHashes(doc, root); err != nil {
+	if err := addHashes(doc, dependencies); err != nil {
 		return nil, 0, err
 	}
 	raw, err := doc.MarshalJSON()
@@ -105,7 +105,7 @@ func addAll(o *object, fields ...field2) error {
 }
 
 // addHashes puts the hashes of the document and of the package manager's lock file before the workflows.
-func addHashes(doc *object, root string) error {
+func addHashes(doc *object, dependencies string) error {
 	raw, err := doc.MarshalJSON()
 	if err != nil {
 		return err
@@ -117,10 +117,6 @@ func addHashes(doc *object, root string) error {
 	hashes := &object{}
 	if err := hashes.add("contentHash", content); err != nil {
 		return err
-	}
-	dependencies, err := depLockHash(root)
-	if err != nil {
-		return fmt.Errorf("hash package lock: %w", err)
 	}
 	if dependencies != "" {
 		if err := hashes.add("lockfileHash", dependencies); err != nil {

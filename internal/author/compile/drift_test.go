@@ -1,0 +1,76 @@
+package compile
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"kici/internal/core/lockfile"
+)
+
+func TestLockfileHashIsOfTheFirstPackageLock(t *testing.T) {
+	root := repository(t, map[string]string{".kici/workflows/ci.ts": fmt.Sprintf(oneJob, "ci"), "package-lock.json": "{}"})
+	// Each goes before those above it. The root's lock of npm is the repository's own and never counts.
+	for _, add := range []struct{ file, content, prefix string }{
+		{"", "", ""},
+		{".kici/package-lock.json", "{}\r\n", "npm"},
+		{".kici/yarn.lock", "# yarn lockfile v1\n", "yarn-classic"},
+		{"yarn.lock", "__metadata:\n  version: 8\n", "yarn-berry"},
+		{".kici/pnpm-lock.yaml", "lockfileVersion: '6.0'\n", "pnpm"},
+		{"pnpm-lock.yaml", "lockfileVersion: '9.0'\n", "pnpm"},
+	} {
+		want := ""
+		if add.file != "" {
+			lay(t, root, map[string]string{add.file: add.content})
+			want = lockfile.DepLockHash(add.prefix, add.content)
+		}
+		res, err := Compile(t.Context(), Options{Dir: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc struct{ LockfileHash string }
+		if err := json.Unmarshal(res.Lock, &doc); err != nil {
+			t.Fatal(err)
+		}
+		if doc.LockfileHash != want || !res.Changed {
+			t.Errorf("with %s: hash %q, want %q; changed %v", add.file, doc.LockfileHash, want, res.Changed)
+		}
+	}
+}
+
+// TestCheckFindsDrift changes one thing at a time. What an agent would refuse, or a server decide otherwise, is drift.
+func TestCheckFindsDrift(t *testing.T) {
+	source := "import { label } from '../lib/label';\nimport { workflow, job } from '@kici-dev/sdk';\nexport default workflow('ci', { hashFiles: ['data/*'], jobs: [job('a', { runsOn: label, run: async () => {} })] });\n"
+	tests := []struct {
+		name, file, content string
+		drift               bool
+	}{
+		{"nothing", "README.md", "text", false},
+		{"a comment in the workflow", ".kici/workflows/ci.ts", source + "// more\n", true},
+		{"its line ends", ".kici/workflows/ci.ts", "import { label } from '../lib/label';\r\nimport { workflow, job } from '@kici-dev/sdk';\r\nexport default workflow('ci', { hashFiles: ['data/*'], jobs: [job('a', { runsOn: label, run: async () => {} })] });\r\n", false},
+		{"a file of hashFiles", "data/seed.txt", "other", true},
+		{"a new file of hashFiles", "data/new.txt", "", true},
+		{"an import that changes a value", ".kici/lib/label.ts", "export const label = 'mac';\n", true},
+		{"an import that changes none", ".kici/lib/label.ts", "// only words\nexport const label = 'linux';\n", false},
+		{"a package lock", "pnpm-lock.yaml", "x", true},
+		{"the lock file itself", ".kici/" + LockName, "{}", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			root := repository(t, map[string]string{".kici/workflows/ci.ts": source, ".kici/lib/label.ts": "export const label = 'linux';\n", "data/seed.txt": "seed"})
+			if _, err := Compile(t.Context(), Options{Dir: root}); err != nil {
+				t.Fatal(err)
+			}
+			lay(t, root, map[string]string{tt.file: tt.content})
+			before := read(t, filepath.Join(root, ".kici", LockName))
+			res, err := Compile(t.Context(), Options{Dir: root, Check: true})
+			if err != nil || res.Changed != tt.drift {
+				t.Errorf("changed %v, want %v (%v)", res.Changed, tt.drift, err)
+			}
+			if read(t, filepath.Join(root, ".kici", LockName)) != before {
+				t.Error("a check wrote the lock file")
+			}
+		})
+	}
+}
