@@ -22,6 +22,9 @@ func (p Process) compileCommand() *cobra.Command {
 		Example: "  kici compile\n  kici compile --check   # in a hook or a build: fails when the lock file is out of date",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if watch && (o.Check || asJSON) {
+				return usage("--watch goes with neither --check nor --json")
+			}
 			if watch {
 				return p.compileWatch(cmd.Context(), o)
 			}
@@ -38,8 +41,6 @@ func (p Process) compileCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.KiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows")
 	cmd.Flags().StringVar(&o.Dir, "dir", ".", "root of the repository")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.MarkFlagsMutuallyExclusive("watch", "check")
-	cmd.MarkFlagsMutuallyExclusive("watch", "json")
 	return cmd
 }
 
