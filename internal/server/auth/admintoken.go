@@ -133,20 +133,7 @@ func (t *Tokens) RevokeAdmin(ctx context.Context, id string) error {
 
 // usableOwners locks and lists the tokens that may manage tokens. The lock makes two revocations at once see each other.
 func usableOwners(ctx context.Context, tx *store.Tx, now int64) ([]string, error) {
-	rows, err := tx.QueryContext(ctx, selectOwners+tx.ForUpdate(), now)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
+	return store.Texts(ctx, tx, selectOwners+tx.ForUpdate(), now)
 }
 
 func scanAdminToken(row interface{ Scan(...any) error }) (AdminToken, error) {

@@ -48,7 +48,7 @@ func (a Approvals) Request(ctx context.Context, agentID string, m wire.ApprovalR
 
 // asked finds the hold of a question that came before. An open one is told where its answer goes now.
 func (a Approvals) asked(ctx context.Context, tx *store.Tx, agentID string, m wire.ApprovalRequest) (*openHold, error) {
-	found, err := ids(ctx, tx, `SELECT id FROM held_runs WHERE job_id = $1 AND hold_scope = 'step' AND step_index = $2
+	found, err := store.Texts(ctx, tx, `SELECT id FROM held_runs WHERE job_id = $1 AND hold_scope = 'step' AND step_index = $2
 AND (status = 'pending' OR request_id = $3) ORDER BY created_at DESC, id DESC LIMIT 1`, m.JobID, m.StepIndex, m.MessageID)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -85,7 +85,7 @@ func (a Approvals) openStep(ctx context.Context, tx *store.Tx, run lifecycle.Run
 
 // remindSteps repeats the answers that an agent may have missed while it was away.
 func (e *Engine) remindSteps(ctx context.Context, tx *store.Tx, jobID, agentID string, now int64) error {
-	decided, err := ids(ctx, tx, `SELECT id FROM held_runs WHERE job_id = $1 AND agent_id = $2 AND hold_scope = 'step'
+	decided, err := store.Texts(ctx, tx, `SELECT id FROM held_runs WHERE job_id = $1 AND agent_id = $2 AND hold_scope = 'step'
 AND status <> 'pending' ORDER BY created_at, id`, jobID, agentID)
 	if err != nil {
 		return err

@@ -138,7 +138,7 @@ func (g guarded) hold(h contexts.Hold) newHold {
 
 // satisfied lists the holds that let a job go already, oldest first.
 func satisfied(ctx context.Context, tx *store.Tx, g guarded) ([]ci.HoldType, error) {
-	types, err := ids(ctx, tx, `SELECT hold_type FROM held_runs WHERE run_id = $1 AND job_id = $2 AND hold_scope = 'job'
+	types, err := store.Texts(ctx, tx, `SELECT hold_type FROM held_runs WHERE run_id = $1 AND job_id = $2 AND hold_scope = 'job'
 AND status IN ('approved', 'released') ORDER BY resolved_at, id`, g.runID, g.jobID)
 	out := make([]ci.HoldType, len(types))
 	for i, t := range types {
@@ -150,7 +150,7 @@ AND status IN ('approved', 'released') ORDER BY resolved_at, id`, g.runID, g.job
 // PendingHolds lists, once for each pending hold of an organisation that the rules of a context ask for, the name by which
 // jobs call that context.
 func PendingHolds(ctx context.Context, tx *store.Tx, orgID string) ([]string, error) {
-	return ids(ctx, tx, `SELECT context_name FROM held_runs WHERE org_id = $1 AND status = 'pending' AND context_name IS NOT NULL`, orgID)
+	return store.Texts(ctx, tx, `SELECT context_name FROM held_runs WHERE org_id = $1 AND status = 'pending' AND context_name IS NOT NULL`, orgID)
 }
 
 // occupying counts the jobs that have a slot of a context, and those that wait for one already, which nobody overtakes.

@@ -338,14 +338,14 @@ func loadDependant(ctx context.Context, tx *store.Tx, jobID string) (d lifecycle
 }
 
 func groupDependants(ctx context.Context, tx *store.Tx, generatorID string) ([]string, error) {
-	return ids(ctx, tx, "SELECT job_id FROM execution_job_needs WHERE upstream_id = $1 AND via_group ORDER BY position", generatorID)
+	return store.Texts(ctx, tx, "SELECT job_id FROM execution_job_needs WHERE upstream_id = $1 AND via_group ORDER BY position", generatorID)
 }
 
 // dropped finds the jobs of a job's generator that its agent no longer found, by their base names.
 func dropped(ctx context.Context, tx *store.Tx, jobID string, names []string) ([]lifecycle.Job, error) {
 	var out []lifecycle.Job
 	for _, name := range names[:min(len(names), plan.MaxGenerated)] {
-		found, err := ids(ctx, tx, selectDropped, jobID, ci.CutName(name))
+		found, err := store.Texts(ctx, tx, selectDropped, jobID, ci.CutName(name))
 		if err != nil {
 			return nil, err
 		}
@@ -358,23 +358,6 @@ func dropped(ctx context.Context, tx *store.Tx, jobID string, names []string) ([
 		}
 	}
 	return out, nil
-}
-
-func ids(ctx context.Context, q store.Querier, query string, args ...any) ([]string, error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("list ids: %w", err)
-	}
-	defer rows.Close()
-	var out []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		out = append(out, id)
-	}
-	return out, rows.Err()
 }
 
 const (

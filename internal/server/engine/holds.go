@@ -188,7 +188,7 @@ WHERE id = $1 AND status = 'pending'`, h.id, string(status), now, nullText(by)))
 	}
 	held := []string{h.jobID}
 	if h.scope == ci.HoldWorkflow {
-		if held, err = ids(ctx, tx, selectHeldRoots, h.runID); err != nil {
+		if held, err = store.Texts(ctx, tx, selectHeldRoots, h.runID); err != nil {
 			return err
 		}
 	}

@@ -40,8 +40,8 @@ var ErrLeaseLost = errors.New("the lease on the delivery has been lost")
 var errTaken = errors.New("taken")
 
 // Next leases the delivery that waits longest, or gives ok=false when none is due. Its Provider, Key and Window are not
-// kept. One that was tried too often is
-// given up here, which ends a delivery that takes the whole process down with it each time.
+// kept. One that was tried too often is given up here, which ends a delivery that takes the whole process down with it each
+// time.
 func (in *Inbox) Next(ctx context.Context) (d Delivery, lease Lease, ok bool, err error) {
 	for {
 		// Looking first without a transaction leaves SQLite's only writer alone when there is nothing to do.

@@ -37,20 +37,12 @@ func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, 
 	for _, o := range offers {
 		args = append(args, o.JobID, o.AgentID, o.Room)
 	}
-	rows, err := tx.QueryContext(ctx, claimRows+store.Places(len(offers), 4, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))")+claimRowsSet, args...)
-	if err != nil {
+	statement := claimRows + store.Places(len(offers), 4, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + claimRowsSet
+	if claimed, err = store.Texts(ctx, tx, statement, args...); err != nil {
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("claim jobs: %w", err)
-		}
-		claimed = append(claimed, id)
-	}
-	if err := rows.Err(); err != nil || len(claimed) == 0 {
-		return nil, err
+	if len(claimed) == 0 {
+		return nil, nil
 	}
 	return claimed, beginAttempts(ctx, tx, claimed)
 }

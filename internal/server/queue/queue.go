@@ -110,20 +110,11 @@ func (h Head) Before(other Head) bool { return h.Compare(other) < 0 }
 // Demanded lists the selectors, by id, that some pending row asks for. It skips from one to the next in the index, so its
 // cost grows with the selectors and not with the rows.
 func Demanded(ctx context.Context, q store.Querier) ([]string, error) {
-	rows, err := q.QueryContext(ctx, demanded+"SELECT id FROM s WHERE id IS NOT NULL")
+	ids, err := store.Texts(ctx, q, demanded+"SELECT id FROM s WHERE id IS NOT NULL")
 	if err != nil {
 		return nil, fmt.Errorf("list demanded selectors: %w", err)
 	}
-	defer rows.Close()
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("list demanded selectors: %w", err)
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
+	return ids, nil
 }
 
 // Heads gives the oldest pending row of every selector that has one.

@@ -65,20 +65,11 @@ func scanExecution(s interface{ Scan(...any) error }) (adminwire.Execution, erro
 
 // RunsInQueue lists the runs of which a job waits in the queue, those that wait longest first.
 func RunsInQueue(ctx context.Context, q store.Querier, limit int) ([]string, error) {
-	rows, err := q.QueryContext(ctx, selectRunsInQueue, limit)
+	runs, err := store.Texts(ctx, q, selectRunsInQueue, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list runs in the queue: %w", err)
 	}
-	defer rows.Close()
-	var out []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		out = append(out, id)
-	}
-	return out, rows.Err()
+	return runs, nil
 }
 
 const (
