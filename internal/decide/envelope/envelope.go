@@ -132,9 +132,12 @@ func TriggerType(event string) string {
 	return event
 }
 
+// shortRef is the name of a branch or tag. A ref of another kind, or without a name, is kept whole.
 func shortRef(ref string) string {
-	if tag, ok := strings.CutPrefix(ref, "refs/tags/"); ok {
-		return tag
+	for _, prefix := range []string{"refs/tags/", "refs/heads/"} {
+		if name, ok := strings.CutPrefix(ref, prefix); ok && name != "" {
+			return name
+		}
 	}
-	return strings.TrimPrefix(ref, "refs/heads/")
+	return ref
 }

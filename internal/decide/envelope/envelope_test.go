@@ -103,6 +103,21 @@ func TestNormalizeRefusesWhatIsNoDelivery(t *testing.T) {
 	}
 }
 
+func TestEveryEventOfARefHasATarget(t *testing.T) {
+	gitea, _ := Preset("gitea")
+	for ref, want := range map[string]string{
+		"refs/heads/a/b": "a/b", "refs/tags/v1": "v1", "refs/heads/": "refs/heads/", "refs/tags/": "refs/tags/",
+		"refs/heads/refs/tags/x": "refs/tags/x", "refs/pull/1/head": "refs/pull/1/head", "main": "main",
+	} {
+		for _, kind := range []string{Local, GitHub, Git} {
+			n, err := Normalize(Delivery{Kind: kind, Event: "push", Payload: []byte(`{"ref":"` + ref + `"}`), Dialect: gitea})
+			if err != nil || n.Event == nil || n.Event.TargetBranch != want {
+				t.Errorf("%s of %s: %+v, %v, want %s", ref, kind, n.Event, err, want)
+			}
+		}
+	}
+}
+
 func FuzzNormalize(f *testing.F) {
 	presets := []string{"", "forgejo", "gitea", "gogs", "github-repo", "gitlab-repo"}
 	for _, c := range vectors.LoadKind(f, "triggers.json", "normalize") {
