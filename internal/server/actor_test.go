@@ -176,13 +176,20 @@ type theatre struct {
 	repo  string
 	sha   string
 	mu    sync.Mutex
-	peers map[int]*servertest.Peer
+	peers map[int]*actor // by connection
 	doing sync.WaitGroup
 	taken map[string]int  // how many scripts of a key were used
 	seen  map[string]bool // jobs that came before
 }
 
-func (th *theatre) happen(events []event) {
+// actor is one agent of the recording.
+type actor struct {
+	*servertest.Peer
+	performs sync.Mutex // held from a dispatch to the end of what the agent does with it
+}
+
+// happen lets events follow on what an actor did, who is nil before the play.
+func (th *theatre) happen(events []event, by *actor) {
 	for _, e := range events {
 		switch {
 		case e.push != "":
@@ -190,13 +197,13 @@ func (th *theatre) happen(events []event) {
 		case e.enter != 0:
 			th.enter(e.enter)
 		case e.leave != 0:
-			th.leave(e.leave)
+			th.leave(e.leave, by)
 		}
 	}
 }
 
 func (th *theatre) enter(conn int) {
-	peer := th.home.Dial(th.t)
+	peer := &actor{Peer: th.home.Dial(th.t)}
 	th.mu.Lock()
 	th.peers[conn] = peer
 	th.mu.Unlock()
@@ -212,13 +219,18 @@ func (th *theatre) enter(conn int) {
 	th.doing.Go(func() { th.act(peer) })
 }
 
-// leave lets an agent go only where another follows: what the recorded server never gave out has still to be done.
-func (th *theatre) leave(conn int) {
+// leave lets an agent go only where another follows: what the recorded server never gave out has still to be done. The
+// recorded agent had sent all it had to say by then, so it goes after the job that it is at.
+func (th *theatre) leave(conn int, by *actor) {
 	for other := range th.greeting {
 		if other > conn {
 			th.mu.Lock()
 			peer := th.peers[conn]
 			th.mu.Unlock()
+			if peer != by {
+				peer.performs.Lock()
+				defer peer.performs.Unlock()
+			}
 			peer.Leave()
 			return
 		}
@@ -226,7 +238,7 @@ func (th *theatre) leave(conn int) {
 }
 
 // act is one agent: a job at a time.
-func (th *theatre) act(peer *servertest.Peer) {
+func (th *theatre) act(peer *actor) {
 	for {
 		m, ok := peer.Take(th.ctx)
 		if !ok {
@@ -239,7 +251,9 @@ func (th *theatre) act(peer *servertest.Peer) {
 }
 
 // perform plays what a recorded agent did with the job, and ends it where the recorded one did not come to that.
-func (th *theatre) perform(peer *servertest.Peer, d wire.JobDispatch) {
+func (th *theatre) perform(peer *actor, d wire.JobDispatch) {
+	peer.performs.Lock()
+	defer peer.performs.Unlock()
 	s := th.cast(d)
 	for _, a := range s.actions {
 		if a.await != "" {
@@ -249,7 +263,7 @@ func (th *theatre) perform(peer *servertest.Peer, d wire.JobDispatch) {
 		} else {
 			raw := bytes.ReplaceAll(a.send, []byte(s.jobID), []byte(d.JobID))
 			peer.SendRaw(bytes.ReplaceAll(raw, []byte(s.runID), []byte(d.RunID)))
-			th.happen(a.then)
+			th.happen(a.then, peer)
 		}
 	}
 	if !s.says("job.reject") && !s.ends() {
@@ -302,7 +316,7 @@ func done(d wire.JobDispatch) *script {
 }
 
 // await waits for an answer and does what an agent does with it. It reports whether the job goes on.
-func (th *theatre) await(peer *servertest.Peer, d wire.JobDispatch, a *action) bool {
+func (th *theatre) await(peer *actor, d wire.JobDispatch, a *action) bool {
 	for {
 		m, ok := peer.Take(th.ctx)
 		if !ok {
@@ -355,7 +369,7 @@ func (th *theatre) upload(url string) {
 func (th *theatre) play(runs int) {
 	ctx, cancel := context.WithCancel(th.t.Context())
 	th.ctx = ctx
-	th.happen(th.opening)
+	th.happen(th.opening, nil)
 	th.home.AwaitRuns(th.t, runs)
 	cancel()
 	th.doing.Wait()

@@ -57,7 +57,7 @@ func TestRecordedAgentsFareBetter(t *testing.T) {
 					makeContexts(t, h)
 				}
 				th := &theatre{stage: direct(t, lines), t: t, home: h, repo: r.repo, sha: commitRecorded(t, h, r.recording, lines),
-					peers: map[int]*servertest.Peer{}, taken: map[string]int{}, seen: map[string]bool{}}
+					peers: map[int]*actor{}, taken: map[string]int{}, seen: map[string]bool{}}
 				h.Start(t)
 				th.play(len(r.runs))
 				ends, jobs := endings(t, h)
