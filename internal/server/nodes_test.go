@@ -241,7 +241,8 @@ func TestANodeThatWasPausedTakesItsConnectionsUpAgain(t *testing.T) {
 	agent := b.Employ(t, &servertest.Agent{ID: "agent", Features: careful, Hold: true})
 	awaitAgent(t, a, "agent")
 	a.Push(t, app, "main", a.Commit(t, app, servertest.Lock("build")))
-	servertest.Await(t, "the job's start", func() bool { return a.Count(t, "SELECT count(*) FROM execution_jobs WHERE status = 'running'") == 1 }, nil)
+	// The step is the last that the agent tells of: a pause in the middle of a transaction would cost its connection.
+	servertest.Await(t, "the step's start", func() bool { return a.Count(t, "SELECT count(*) FROM execution_steps WHERE status = 'running'") == 1 }, nil)
 	there.Pause()
 	servertest.Await(t, "the burial", func() bool { return a.Count(t, "SELECT count(*) FROM nodes") == 1 }, nil)
 	if n := a.Count(t, "SELECT count(*) FROM dispatch_queue WHERE status = 'recovering'"); n != 1 {
