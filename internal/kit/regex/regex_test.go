@@ -44,6 +44,7 @@ func TestMatchFollowsJavaScript(t *testing.T) {
 		{"negated class crosses lines", `^[^a]$`, "", "\n", true},
 		{"lazy quantifier", `^a+?b$`, "", "aaab", true},
 		{"class with a dash at its end", `^[a-]+$`, "", "a-a", true},
+		{"leading zeros of a count", `^a{02}b{00}c{01,}d{0,02}?$`, "", "aacd", true},
 		{"more repetitions than RE2 takes", `^a{1001}$`, "", strings.Repeat("a", 1001), true},
 	}
 	for _, tt := range tests {
@@ -175,7 +176,7 @@ func TestTranslationMeansTheSame(t *testing.T) {
 		`a`, `B`, `.`, `\d`, `\W`, `\s`, `[a-c]`, `[^b]`, `[\w-]`, `[^\s]`, `é`, `\-`, `(a|b)`, `(?:x|)`, `\b`, `^`, `$`,
 		`(?:a*)`, `\u0041`, `\x42`, `|`, `[\b]`, `\n`,
 	})
-	sign := rapid.SampledFrom([]string{"", "", "", "*", "+?", "?", "{2}", "{0,2}?", "{1,}"})
+	sign := rapid.SampledFrom([]string{"", "", "", "*", "+?", "?", "{2}", "{0,2}?", "{1,}", "{00}", "{01,}", "{0,02}"})
 	flags := rapid.SampledFrom([]string{"", "i", "m", "s", "u", "im", "y", "gs", "mu"})
 	text := rapid.StringOfN(rapid.RuneFrom([]rune("aAbBcx-_ \n\r\vé\u2028\u212a😀0")), 0, 6, -1)
 	used := 0

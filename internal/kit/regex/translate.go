@@ -240,18 +240,17 @@ func (t *translator) quantifier() bool {
 	if t.pos >= len(t.src) {
 		return true
 	}
-	text := ""
-	switch t.src[t.pos] {
-	case '*', '+', '?':
-		text = t.src[t.pos : t.pos+1]
-	case '{':
-		if text = repeat(t.src[t.pos:]); text == "" {
+	text, size := t.src[t.pos:t.pos+1], 1
+	switch text {
+	case "*", "+", "?":
+	case "{":
+		if text, size = repeat(t.src[t.pos:]); size == 0 {
 			return false
 		}
 	default:
 		return true
 	}
-	t.pos += len(text)
+	t.pos += size
 	if t.pos < len(t.src) && t.src[t.pos] == '?' {
 		t.pos++ // lazy: another match perhaps, but a match in the same cases
 	}
@@ -260,24 +259,29 @@ func (t *translator) quantifier() bool {
 	return !t.quantifierFollows()
 }
 
-// repeat gives the {n}, {n,} or {n,m} at the start of s, or "" when it is none with numbers in order and within RE2's
-// limit of 1000.
-func repeat(s string) string {
+// repeat gives the {n}, {n,} or {n,m} at the start of s as RE2 writes it, and its size in s: 0 when it is none with
+// numbers in order and within RE2's limit of 1000. Leading zeros go, since with them RE2 takes the braces for text.
+func repeat(s string) (text string, size int) {
 	end := strings.IndexByte(s, '}')
 	if end < 0 {
-		return ""
+		return "", 0
 	}
 	low, high, ranged := strings.Cut(s[1:end], ",")
 	n, err := strconv.ParseUint(low, 10, 16)
 	if err != nil || n > 1000 {
-		return ""
+		return "", 0
 	}
-	if ranged && high != "" {
-		if m, err := strconv.ParseUint(high, 10, 16); err != nil || m < n || m > 1000 {
-			return ""
-		}
+	if !ranged {
+		return fmt.Sprintf("{%d}", n), end + 1
 	}
-	return s[:end+1]
+	if high == "" {
+		return fmt.Sprintf("{%d,}", n), end + 1
+	}
+	m, err := strconv.ParseUint(high, 10, 16)
+	if err != nil || m < n || m > 1000 {
+		return "", 0
+	}
+	return fmt.Sprintf("{%d,%d}", n, m), end + 1
 }
 
 func isWord(c byte) bool {
