@@ -82,7 +82,7 @@ func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, ne
 	if err != nil {
 		return err
 	}
-	drift, err := sawDrift(ctx, tx, run.ID)
+	drift, err := sawDrift(ctx, tx, run)
 	if err != nil {
 		return err
 	}
@@ -100,13 +100,7 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 			return err
 		}
 		if o.Run.CompletedAt != 0 {
-			if err := e.releaseSlots(ctx, tx, run.ID, now); err != nil {
-				return err
-			}
-			if err := closeHolds(ctx, tx, run.ID, "", now); err != nil {
-				return err
-			}
-			if err := e.forgetSecretOutputs(ctx, tx, run.ID); err != nil {
+			if err := e.release(ctx, tx, run.ID, now); err != nil {
 				return err
 			}
 		}
@@ -127,6 +121,26 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 		}
 	}
 	return e.storeEffects(ctx, tx, run.ID, o.Effects, now)
+}
+
+// release gives back what a run that has ended holds, and closes what waits in it. Most runs hold and wait for nothing,
+// so one look comes first.
+func (e *Engine) release(ctx context.Context, tx *store.Tx, runID string, now int64) error {
+	var slots, holds bool
+	if err := tx.QueryRowContext(ctx, selectLeftovers, runID).Scan(&slots, &holds); err != nil {
+		return fmt.Errorf("look for what run %s holds: %w", runID, err)
+	}
+	if slots {
+		if err := e.releaseSlots(ctx, tx, runID, now); err != nil {
+			return err
+		}
+	}
+	if holds {
+		if err := closeHolds(ctx, tx, runID, "", now); err != nil {
+			return err
+		}
+	}
+	return e.forgetSecretOutputs(ctx, tx, runID)
 }
 
 // storeRun writes a change of the run and keeps the loaded value in step, since follow-ups decide on it.
@@ -301,6 +315,10 @@ func nullText(s string) sql.NullString  { return sql.NullString{String: s, Valid
 func nullMillis(at int64) sql.NullInt64 { return sql.NullInt64{Int64: at, Valid: at != 0} }
 
 const (
+	selectLeftovers = `SELECT
+    EXISTS (SELECT 1 FROM concurrency_slots WHERE run_id = $1) OR EXISTS (SELECT 1 FROM concurrency_waiters WHERE run_id = $1),
+    EXISTS (SELECT 1 FROM held_runs WHERE run_id = $1 AND status = 'pending')`
+
 	// A terminal run never changes. Its duration counts from its start, or from its birth when it never started. The
 	// casts tell PostgreSQL the types of parameters that it could not infer.
 	updateRun = `UPDATE execution_runs SET

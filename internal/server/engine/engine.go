@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -143,47 +142,29 @@ func (e *Engine) explain(runID string, o lifecycle.Outcome) {
 	}
 }
 
-// lockJob loads a job and its run, the run locked.
+// lockJob loads a job and its run, the run locked. A job that does not exist is ErrNotOwner: whoever speaks of it made it
+// up.
 func lockJob(ctx context.Context, tx *store.Tx, jobID string) (lifecycle.Run, lifecycle.Job, error) {
-	runID, err := runOf(ctx, tx, jobID)
+	run, ok, err := loadRunOf(ctx, tx, jobID)
 	if err != nil {
-		return lifecycle.Run{}, lifecycle.Job{}, err
+		return run, lifecycle.Job{}, err
 	}
-	run, ok, err := loadRun(ctx, tx, runID)
-	if err != nil || !ok {
-		return run, lifecycle.Job{}, errors.Join(err, fmt.Errorf("run %s of job %s: %w", runID, jobID, ErrRunNotFound))
+	if !ok {
+		return run, lifecycle.Job{}, ErrNotOwner
 	}
 	job, err := loadJob(ctx, tx, jobID)
 	return run, job, err
 }
 
-// onJob runs a command about one job, in the scope of its run. A job that does not exist is ErrNotOwner: whoever speaks
-// of it made it up.
+// onJob runs a command about one job, in the scope of its run. Errors: those of lockJob.
 func (e *Engine) onJob(ctx context.Context, jobID string, decide func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome) error {
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		runID, err := runOf(ctx, tx, jobID)
+		run, job, err := lockJob(ctx, tx, jobID)
 		if err != nil {
 			return err
 		}
-		return e.command(ctx, tx, runID, func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error) {
-			job, err := loadJob(ctx, tx, jobID)
-			if err != nil {
-				return lifecycle.Outcome{}, err
-			}
-			return decide(run, job, now), nil
-		})
+		o := decide(run, job, e.clock.Millis())
+		e.explain(run.ID, o)
+		return e.apply(ctx, tx, run, o)
 	})
-}
-
-// runOf finds the run of a job, before anything is locked: the answer never changes.
-func runOf(ctx context.Context, tx *store.Tx, jobID string) (string, error) {
-	var runID string
-	err := tx.QueryRowContext(ctx, "SELECT run_id FROM execution_jobs WHERE job_id = $1", jobID).Scan(&runID)
-	if isNoRows(err) {
-		return "", ErrNotOwner
-	}
-	if err != nil {
-		return "", fmt.Errorf("find run of job %s: %w", jobID, err)
-	}
-	return runID, nil
 }

@@ -17,16 +17,33 @@ func isNoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }
 
 // loadRun reads a run and locks it for the transaction.
 func loadRun(ctx context.Context, tx *store.Tx, runID string) (run lifecycle.Run, ok bool, err error) {
+	run, ok, err = scanRun(tx.QueryRowContext(ctx, selectRun+"$1"+tx.ForUpdate(), runID))
+	if err != nil {
+		return run, false, fmt.Errorf("load run %s: %w", runID, err)
+	}
+	return run, ok, nil
+}
+
+// loadRunOf is loadRun for the run of a job, which never changes.
+func loadRunOf(ctx context.Context, tx *store.Tx, jobID string) (run lifecycle.Run, ok bool, err error) {
+	run, ok, err = scanRun(tx.QueryRowContext(ctx, selectRun+"(SELECT run_id FROM execution_jobs WHERE job_id = $1)"+tx.ForUpdate(), jobID))
+	if err != nil {
+		return run, false, fmt.Errorf("load run of job %s: %w", jobID, err)
+	}
+	return run, ok, nil
+}
+
+func scanRun(s interface{ Scan(...any) error }) (run lifecycle.Run, ok bool, err error) {
 	var started, timeout, cancelAt sql.NullInt64
 	var check, failure, reason, by, why sql.NullString
 	var forced bool
-	err = tx.QueryRowContext(ctx, selectRun+tx.ForUpdate(), runID).Scan(&run.ID, &run.Status, &run.CreatedAt, &started, &timeout,
+	err = s.Scan(&run.ID, &run.Status, &run.CreatedAt, &started, &timeout,
 		&check, &failure, &reason, &by, &why, &cancelAt, &forced)
 	if isNoRows(err) {
 		return run, false, nil
 	}
 	if err != nil {
-		return run, false, fmt.Errorf("load run %s: %w", runID, err)
+		return run, false, err
 	}
 	run.StartedAt, run.TimeoutMs, run.CheckMode, run.FailureReason = started.Int64, timeout.Int64, check.String, failure.String
 	if run.Reason, err = decodeReason(reason); err != nil {
@@ -35,7 +52,7 @@ func loadRun(ctx context.Context, tx *store.Tx, runID string) (run lifecycle.Run
 	if cancelAt.Valid {
 		wish, err := decodeReason(why)
 		if err != nil || wish == nil {
-			return run, false, errors.Join(fmt.Errorf("load run %s: cancelled without a reason", runID), err)
+			return run, false, errors.Join(errors.New("cancelled without a reason"), err)
 		}
 		run.Cancel = &lifecycle.Cancel{By: by.String, Reason: *wish, At: cancelAt.Int64, Forced: forced}
 	}
@@ -142,8 +159,9 @@ func queryJobs(ctx context.Context, tx *store.Tx, query string, args ...any) ([]
 func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID string) (lifecycle.Aftermath, error) {
 	a := lifecycle.Aftermath{Run: run}
 	var err error
-	if a.Job, err = loadJob(ctx, tx, jobID); err != nil {
-		return a, err
+	// Without its queue row and holds, which are of no more use to it.
+	if a.Job, err = scanJob(tx.QueryRowContext(ctx, selectJob+" WHERE j.job_id = $1", jobID)); err != nil {
+		return a, fmt.Errorf("load job %s: %w", jobID, err)
 	}
 	if a.Dependants, err = loadDependants(ctx, tx, a.Job); err != nil {
 		return a, err
@@ -261,15 +279,18 @@ func loadSummaries(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle
 	return out, rows.Err()
 }
 
-// sawDrift tells whether some step of the run found something to change in check mode.
-func sawDrift(ctx context.Context, tx *store.Tx, runID string) (drift bool, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM execution_steps WHERE run_id = $1 AND check_outcome = 'dry-run')", runID).Scan(&drift)
+// sawDrift tells whether some step of a run in check mode found something to change.
+func sawDrift(ctx context.Context, tx *store.Tx, run lifecycle.Run) (drift bool, err error) {
+	if run.CheckMode == "" {
+		return false, nil
+	}
+	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM execution_steps WHERE run_id = $1 AND check_outcome = 'dry-run')", run.ID).Scan(&drift)
 	return drift, err
 }
 
 const (
 	selectRun = `SELECT run_id, status, created_at, started_at, workflow_timeout_ms, check_mode, failure_reason, reason,
-cancelled_by, cancel_reason, cancel_requested_at, cancel_forced FROM execution_runs WHERE run_id = $1`
+cancelled_by, cancel_reason, cancel_requested_at, cancel_forced FROM execution_runs WHERE run_id = `
 
 	jobColumns = `j.job_id, j.job_name, j.position, j.status, j.agent_id, j.started_at, j.created_at, j.grace_ms, j.needs_satisfied,
 j.wave_gated, j.wave_max_parallel, j.wave_fail_fast, j.variant_label, j.kind, j.deferred, j.holds, j.slot_waiting,

@@ -90,19 +90,30 @@ WHERE job_id = $1 AND status IN ('running', 'pending')`, c.JobID, c.CompletedAt)
 }
 
 func storeResults(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
-	var runID, name string
-	err := tx.QueryRowContext(ctx, "SELECT run_id, job_name FROM execution_jobs WHERE job_id = $1", c.JobID).Scan(&runID, &name)
-	if err != nil {
-		return fmt.Errorf("load job %s: %w", c.JobID, err)
-	}
 	for i, s := range c.Steps {
-		_, err := tx.ExecContext(ctx, upsertStepResult, c.JobID, i, runID, ci.CutName(s.Name), string(s.Status), logs.Path(runID, name, i),
-			s.DurationMs, nullText(ci.CutText(s.Error)), c.CompletedAt)
+		known, err := store.Changed(tx.ExecContext(ctx, updateStepResult, c.JobID, i, string(s.Status), s.DurationMs,
+			nullText(ci.CutText(s.Error)), c.CompletedAt))
+		if err == nil && !known {
+			err = insertResult(ctx, tx, c, i)
+		}
 		if err != nil {
 			return fmt.Errorf("store result of step %d of job %s: %w", i, c.JobID, err)
 		}
 	}
 	return nil
+}
+
+// insertResult makes the row of a step of which only the job's end tells.
+func insertResult(ctx context.Context, tx *store.Tx, c lifecycle.JobChange, i int) error {
+	var runID, name string
+	err := tx.QueryRowContext(ctx, "SELECT run_id, job_name FROM execution_jobs WHERE job_id = $1", c.JobID).Scan(&runID, &name)
+	if err != nil {
+		return err
+	}
+	s := c.Steps[i]
+	_, err = tx.ExecContext(ctx, insertStepResult, c.JobID, i, runID, ci.CutName(s.Name), string(s.Status), logs.Path(runID, name, i),
+		s.DurationMs, nullText(ci.CutText(s.Error)), c.CompletedAt)
+	return err
 }
 
 // encodeNames keeps the difference between not reported (nil) and none.
@@ -132,11 +143,11 @@ ON CONFLICT (job_id, step_index) DO UPDATE SET
     concurrency_kind = coalesce(excluded.concurrency_kind, execution_steps.concurrency_kind),
     group_id = coalesce(excluded.group_id, execution_steps.group_id)`
 
-	upsertStepResult = `INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, log_path, duration_ms, error_message,
+	updateStepResult = `UPDATE execution_steps SET status = $3, duration_ms = coalesce(duration_ms, $4),
+    error_message = coalesce(error_message, $5), completed_at = coalesce(completed_at, $6)
+WHERE job_id = $1 AND step_index = $2`
+
+	insertStepResult = `INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, log_path, duration_ms, error_message,
     completed_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-ON CONFLICT (job_id, step_index) DO UPDATE SET status = excluded.status,
-    duration_ms = coalesce(execution_steps.duration_ms, excluded.duration_ms),
-    error_message = coalesce(execution_steps.error_message, excluded.error_message),
-    completed_at = coalesce(execution_steps.completed_at, excluded.completed_at)`
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 )

@@ -55,7 +55,9 @@ func (s *Store) makeRunKey(ctx context.Context, runID string) (public string, er
 		return "", err
 	}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		if _, err := tx.ExecContext(ctx, insertRunKey, runID, pair.Public, envelope, version, s.clock.Millis()); err != nil {
+		mine, err := store.Changed(tx.ExecContext(ctx, insertRunKey, runID, pair.Public, envelope, version, s.clock.Millis()))
+		if err != nil || mine {
+			public = pair.Public
 			return err
 		}
 		return tx.QueryRowContext(ctx, selectPublicKey, runID).Scan(&public) // another node may have been faster
