@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
+	"testing/synctest"
 
 	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
@@ -151,6 +153,56 @@ func TestWritersThatWaitShareACommitAndFailAlone(t *testing.T) {
 			t.Errorf("%d rows, %d writers succeeded, want %d of both", rows, kept, writers-10-4)
 		}
 	})
+}
+
+func TestWritersThatComeMeanwhileShareTheCommitAndFailAlone(t *testing.T) {
+	db := storetest.SQLite(t)
+	add := func(ctx context.Context, tx *store.Tx, id string) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, 1, 1)", id)
+		return err
+	}
+	for _, first := range []error{nil, errRollback} {
+		synctest.Test(t, func(t *testing.T) {
+			inside, release := make(chan struct{}), make(chan struct{})
+			results := map[string]chan error{"first": make(chan error, 1), "bad": make(chan error, 1), "good": make(chan error, 1)}
+			go func() {
+				results["first"] <- db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+					close(inside)
+					<-release
+					return errors.Join(add(ctx, tx, "first"), first)
+				})
+			}()
+			<-inside
+			for id, end := range map[string]error{"bad": errRollback, "good": nil} {
+				go func() {
+					results[id] <- db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+						return errors.Join(add(ctx, tx, id), end)
+					})
+				}()
+			}
+			synctest.Wait() // both stand in line
+			close(release)
+			for id, want := range map[string]error{"first": first, "bad": errRollback, "good": nil} {
+				if err := <-results[id]; !errors.Is(err, want) {
+					t.Errorf("%s: %v, want %v", id, err, want)
+				}
+			}
+		})
+		kept, err := store.Texts(t.Context(), db.Read(), "SELECT id FROM nodes ORDER BY id")
+		want := []string{"first", "good"}
+		if first != nil {
+			want = want[1:]
+		}
+		if err != nil || !slices.Equal(kept, want) {
+			t.Errorf("first ends with %v: %v, %v are stored, want %v", first, kept, err, want)
+		}
+		if err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			_, err := tx.ExecContext(ctx, "DELETE FROM nodes")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestWriteThatIsGivenUpWhileItWaitsDoesNothing(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 )
@@ -60,7 +61,7 @@ func (w *singleWriter) write(ctx context.Context, fn func(ctx context.Context, q
 			}
 		}
 	}
-	w.run(w.take())
+	w.run(w.take(maxBatch))
 	w.handOver()
 	return t.result()
 }
@@ -101,11 +102,11 @@ func (w *singleWriter) leave(t *transaction) bool {
 	return true
 }
 
-// take takes those in front out of line.
-func (w *singleWriter) take() []*transaction {
+// take takes those in front out of line, up to a number.
+func (w *singleWriter) take(limit int) []*transaction {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := min(len(w.waiting), maxBatch)
+	n := min(len(w.waiting), limit)
 	batch := slices.Clone(w.waiting[:n])
 	w.waiting = slices.Delete(w.waiting, 0, n)
 	return batch
@@ -122,10 +123,10 @@ func (w *singleWriter) handOver() {
 	close(w.waiting[0].lead)
 }
 
-// run runs a batch in one transaction of the engine and tells everybody in it.
-func (w *singleWriter) run(batch []*transaction) {
-	err := w.attempt(batch)
-	for _, t := range batch {
+// run runs a batch in one transaction of the engine, with those that come while it runs, and tells everybody in it.
+func (w *singleWriter) run(first []*transaction) {
+	all, err := w.attempt(first)
+	for _, t := range all {
 		if err != nil && t.err == nil {
 			t.err = err
 		}
@@ -133,30 +134,47 @@ func (w *singleWriter) run(batch []*transaction) {
 	}
 }
 
-func (w *singleWriter) attempt(batch []*transaction) error {
+func (w *singleWriter) attempt(batch []*transaction) (all []*transaction, err error) {
 	ctx := context.Background()
 	if _, err := w.prepared.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return batch, fmt.Errorf("begin: %w", err)
 	}
 	kept := 0
-	for _, t := range batch {
-		if err := w.one(t, len(batch) > 1); err != nil {
+	for len(batch) > 0 {
+		all = append(all, batch...)
+		n, err := w.several(batch, len(all) > 1)
+		if err != nil {
 			w.undo(ctx)
-			return err
+			return all, err
+		}
+		if kept += n; kept == 0 {
+			break
+		}
+		runtime.Gosched() // whoever is about to write comes along
+		batch = w.take(maxBatch - len(all))
+	}
+	if kept == 0 {
+		w.undo(ctx)
+		return all, nil
+	}
+	if _, err := w.prepared.ExecContext(ctx, "COMMIT"); err != nil {
+		w.undo(ctx)
+		return all, fmt.Errorf("commit: %w", err)
+	}
+	return all, nil
+}
+
+// several runs transactions one after the other and tells how many are to be kept.
+func (w *singleWriter) several(batch []*transaction, among bool) (kept int, err error) {
+	for _, t := range batch {
+		if err := w.one(t, among); err != nil {
+			return kept, err
 		}
 		if t.err == nil && t.panicked == nil {
 			kept++
 		}
 	}
-	if kept == 0 {
-		w.undo(ctx)
-		return nil
-	}
-	if _, err := w.prepared.ExecContext(ctx, "COMMIT"); err != nil {
-		w.undo(ctx)
-		return fmt.Errorf("commit: %w", err)
-	}
-	return nil
+	return kept, nil
 }
 
 // undo rolls everything back. After some errors, such as a full disk, the engine has done so already, and then this
