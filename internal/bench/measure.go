@@ -241,8 +241,13 @@ func Burst(ctx context.Context, o Options) (Result, error) {
 	return result, b.memory(&result)
 }
 
-// stuckAfter is how long nothing may end before the measure gives up.
-const stuckAfter = time.Minute
+const (
+	// stuckAfter is how long nothing may end before the measure gives up.
+	stuckAfter = time.Minute
+	// glance is the pause between two looks at a burst. A look costs the server about as much as a run, and the times of
+	// the runs are its own.
+	glance = 500 * time.Millisecond
+)
 
 // drain waits until all runs have ended, or none does any more.
 func (b *bed) drain(ctx context.Context, o Options) error {
@@ -259,7 +264,7 @@ func (b *bed) drain(ctx context.Context, o Options) error {
 		if n >= o.N || time.Since(moved) > stuckAfter {
 			return nil
 		}
-		if !service.Sleep(ctx, 50*time.Millisecond) {
+		if !service.Sleep(ctx, glance) {
 			return ctx.Err()
 		}
 	}
