@@ -44,10 +44,11 @@ type Config struct {
 		Heartbeat  time.Duration `key:"heartbeatIntervalMs" env:"KICI_JOB_HEARTBEAT_INTERVAL_MS" default:"60000" min:"1000" unit:"ms" help:"How often a running job gives a sign of life."`
 		Multiplier int           `key:"thresholdMultiplier" env:"KICI_STALE_DETECTOR_THRESHOLD_MULTIPLIER" default:"2" min:"1" help:"Missed signs after which a job is given up."`
 	} `key:"staleDetector"`
-	Workers  int           `key:"workerConcurrency" env:"KICI_WORKER_CONCURRENCY" default:"5" min:"1" max:"64" help:"Deliveries worked on at a time."`
-	DedupTTL time.Duration `key:"webhookDedupTtlMs" env:"KICI_WEBHOOK_DEDUP_TTL_MS" default:"86400000" min:"60000" unit:"ms" help:"How long a delivery's id is remembered."`
-	MaxLog   int64         `key:"maxLogSizeBytes" env:"KICI_MAX_LOG_SIZE_BYTES" default:"2g" min:"1024" unit:"bytes" help:"Largest log of one step."`
-	StepLogs struct {
+	Workers   int           `key:"workerConcurrency" env:"KICI_WORKER_CONCURRENCY" default:"5" min:"1" max:"64" help:"Deliveries worked on at a time."`
+	DedupTTL  time.Duration `key:"webhookDedupTtlMs" env:"KICI_WEBHOOK_DEDUP_TTL_MS" default:"86400000" min:"60000" unit:"ms" help:"How long a delivery's id is remembered."`
+	MaxLog    int64         `key:"maxLogSizeBytes" env:"KICI_MAX_LOG_SIZE_BYTES" default:"2g" min:"1024" unit:"bytes" help:"Largest log of one step."`
+	RunMaxAge time.Duration `key:"runRetentionDays" env:"KICI_RUN_RETENTION_DAYS" default:"365" unit:"days" help:"How long a run is kept after its end, 0 for ever. With it go its logs, its artifacts and everything else of it. A run that was repeated is kept as long as its repetition."`
+	StepLogs  struct {
 		MaxAge   time.Duration `key:"ttlDays" env:"KICI_STEP_LOG_TTL_DAYS" default:"90" unit:"days" help:"How long the logs of a run are kept after its last line, 0 for ever. A run that has not ended keeps them."`
 		MaxTotal int64         `key:"maxTotalBytes" env:"KICI_LOG_MAX_TOTAL_BYTES" default:"20g" unit:"bytes" help:"Bytes of all step logs in the data folder, 0 for no bound. Above it the logs of the runs that ended longest ago go."`
 	} `key:"stepLogs"`
@@ -117,6 +118,9 @@ func (c *Config) Check() []config.Problem {
 	if t := c.Secrets.BootstrapToken; t != "" && len(t) < 32 {
 		out = append(out, config.Problem{Setting: "secrets.bootstrapAdminToken", Wrong: "it is shorter than 32 characters", Right: "at least 32 characters"})
 	}
+	if c.RunMaxAge > 0 && c.RunMaxAge < c.EventRouter.TTL {
+		out = append(out, config.Problem{Setting: "runRetentionDays", Wrong: "it is shorter than events are kept, which may be told of the run", Right: "at least as long as eventRouter.eventTtlSeconds, or 0"})
+	}
 	if u, err := url.Parse(c.Cluster.Address); c.Cluster.Address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		out = append(out, config.Problem{Setting: "cluster.address", Wrong: fmt.Sprintf("%q is not a URL", c.Cluster.Address), Right: "a URL such as http://10.0.0.5:4000"})
 	}
@@ -144,7 +148,7 @@ func (c Config) Settings() (Settings, error) {
 	s.DatabaseURL, s.Durable = c.Database.URL, c.Database.Durable
 	s.Host, s.Port, s.BasePath = c.Server.Host, c.Server.Port, c.Server.BasePath
 	s.NodeID, s.Workers, s.MaxLogBytes, s.AckTimeout = c.Instance.ID, c.Workers, c.MaxLog, c.AckTimeout
-	s.LogMaxAge, s.LogMaxTotal = c.StepLogs.MaxAge, c.StepLogs.MaxTotal
+	s.RunMaxAge, s.LogMaxAge, s.LogMaxTotal = c.RunMaxAge, c.StepLogs.MaxAge, c.StepLogs.MaxTotal
 	s.BootstrapToken = c.Secrets.BootstrapToken
 	s.Hub.NoAuth = c.AgentAuth == "none"
 	s.Inbox.DedupTTL = c.DedupTTL

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +25,7 @@ func TestConfigDefaultsAreAServerWithoutConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Host != "127.0.0.1" || s.Port != 4000 || s.DataDir != "/srv/data/kici" || s.Engine.RecoveryWindow != 2*time.Minute ||
-		s.Engine.StaleAfter != 2*time.Minute || s.MaxLogBytes != 2<<30 || s.LogMaxAge != 90*24*time.Hour || s.LogMaxTotal != 20<<30 || s.Durable || len(report.Warnings) != 0 {
+		s.Engine.StaleAfter != 2*time.Minute || s.MaxLogBytes != 2<<30 || s.LogMaxAge != 90*24*time.Hour || s.LogMaxTotal != 20<<30 || s.RunMaxAge != 365*24*time.Hour || s.Durable || len(report.Warnings) != 0 {
 		t.Errorf("settings %+v, warnings %v", s, report.Warnings)
 	}
 }
@@ -70,6 +71,22 @@ func TestConfigProblemsAreToldTogether(t *testing.T) {
 	}
 	if _, _, err := LoadConfig("/nonexistent/kici.yaml", nil, nil); err == nil {
 		t.Error("a named file that is missing is accepted")
+	}
+}
+
+func TestRunsOutliveTheirEvents(t *testing.T) {
+	for days, right := range map[string]bool{"0": true, "7": true, "6": false} {
+		c, _, err := LoadConfig("", []string{"KICI_RUN_RETENTION_DAYS=" + days}, nil)
+		if (err == nil) != right || err != nil && !strings.Contains(err.Error(), "runRetentionDays") {
+			t.Errorf("runs kept for %s days: %v", days, err)
+		}
+		if err != nil {
+			continue
+		}
+		s, err := c.Settings()
+		if err != nil || fmt.Sprint(s.RunMaxAge.Hours()/24) != days {
+			t.Errorf("runs kept for %s days: %s, %v", days, s.RunMaxAge, err)
+		}
 	}
 }
 

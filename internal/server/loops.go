@@ -8,6 +8,7 @@ import (
 
 	"kici/internal/kit/service"
 	"kici/internal/server/cluster"
+	"kici/internal/server/engine"
 	"kici/internal/server/fleet"
 	"kici/internal/server/store"
 )
@@ -150,6 +151,13 @@ func (s *Server) beatOnce(ctx context.Context) (forgotten bool, err error) {
 	})
 	return forgotten, err
 }
+
+// retention says which runs are kept. The rooms that it names are those that the engine cannot reach.
+func (s *Server) retention() engine.Retention {
+	return engine.Retention{MaxAge: s.settings.RunMaxAge, Keepers: []engine.RunKeeper{s.cache, s.events}}
+}
+
+func (s *Server) retainRuns(ctx context.Context) error { return s.engine.Retain(ctx, s.retention()) }
 
 // purge forgets deliveries whose claim has run out, and keys of runs that are over.
 func (s *Server) purge(ctx context.Context) error {

@@ -218,6 +218,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go("queue depth", s.watchQueue)
 	s.loops.Go("counts", s.count)
 	s.bell.Start(s.loops)
+	s.loops.Go("run retention", s.retainRuns)
 	s.loops.Go("purge", s.purge)
 	s.loops.Go("log upload", s.logs.Upload)
 	s.loops.Go("log retention", s.sweepLogs)

@@ -38,6 +38,7 @@ type Settings struct {
 
 	Workers int // deliveries worked on at a time
 
+	RunMaxAge   time.Duration // since the end of a run, 0 for ever
 	MaxLogBytes int64         // of one step
 	LogMaxAge   time.Duration // of the last line of a run, 0 for ever
 	LogMaxTotal int64         // bytes of all logs in the data folder, 0 for no bound
@@ -58,6 +59,7 @@ func DefaultSettings() Settings {
 		Beat:        3 * time.Second,
 		PressureAt:  100,
 		Workers:     5,
+		RunMaxAge:   engine.DefaultRunMaxAge,
 		MaxLogBytes: logs.DefaultMaxBytes,
 		LogMaxAge:   logs.DefaultMaxAge,
 		LogMaxTotal: logs.DefaultMaxTotal,

@@ -20,7 +20,8 @@ func (s *Server) openLogs() (err error) {
 
 // sweepLogs deletes logs whose time is up.
 func (s *Server) sweepLogs(ctx context.Context) error {
-	return s.logs.Sweep(ctx, logs.Retention{MaxAge: s.settings.LogMaxAge, MaxTotal: s.settings.LogMaxTotal, Run: s.runState})
+	return s.logs.Sweep(ctx, logs.Retention{MaxAge: s.settings.LogMaxAge, RunMaxAge: s.settings.RunMaxAge,
+		MaxTotal: s.settings.LogMaxTotal, Run: s.runState})
 }
 
 // flushLogs uploads what is left, as far as the time to stop allows.

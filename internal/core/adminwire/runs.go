@@ -9,6 +9,14 @@ import (
 	"kici/internal/core/ci"
 )
 
+// Error codes of a run that is not there, of one that was removed since it ended too long ago, and of the repetition of such
+// a one.
+const (
+	CodeRunUnknown    = "run_not_found"
+	CodeRunForgotten  = "run_forgotten"
+	CodeNotRerunnable = "runArchivedNotRerunnable"
+)
+
 // Time is a moment as the API writes it. The zero value is null.
 type Time struct{ time.Time }
 

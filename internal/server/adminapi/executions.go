@@ -38,7 +38,7 @@ func (a *API) showExecution(r *http.Request) (answer, error) {
 	id := r.PathValue("run")
 	got, err := report.ExecutionOf(r.Context(), a.DB.Read(), id)
 	if errors.Is(err, report.ErrNotFound) {
-		return answer{}, gone("Run " + id + " not found")
+		return answer{}, a.noRun(r, id)
 	}
 	if err != nil {
 		return answer{}, err

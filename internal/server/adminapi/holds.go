@@ -123,16 +123,33 @@ func actorOf(id auth.Identity, as string, queue ci.QueueType) contexts.Actor {
 	return by
 }
 
-// rerunStatuses are the answers to what stands in the way of a rerun.
-var rerunStatuses = map[pipeline.RerunKind]int{
-	pipeline.RerunUnknown: http.StatusNotFound, pipeline.RerunOpen: http.StatusConflict, pipeline.RerunTest: http.StatusBadRequest,
-	pipeline.RerunTooSoon: http.StatusTooManyRequests, pipeline.RerunLockMissing: http.StatusUnprocessableEntity,
-	pipeline.RerunWorkflowMissing: http.StatusUnprocessableEntity, pipeline.RerunSourceMissing: http.StatusUnprocessableEntity,
+// rerunAnswers are the answers to what stands in the way of a rerun.
+var rerunAnswers = map[pipeline.RerunKind]struct {
+	status int
+	code   string
+}{
+	pipeline.RerunUnknown:         {http.StatusNotFound, adminwire.CodeRunUnknown},
+	pipeline.RerunForgotten:       {http.StatusGone, adminwire.CodeNotRerunnable},
+	pipeline.RerunOpen:            {http.StatusConflict, "run_not_terminal"},
+	pipeline.RerunTest:            {http.StatusBadRequest, "test_run"},
+	pipeline.RerunTooSoon:         {http.StatusTooManyRequests, "rerun_too_soon"},
+	pipeline.RerunLockMissing:     {http.StatusUnprocessableEntity, "lock_file_missing"},
+	pipeline.RerunWorkflowMissing: {http.StatusUnprocessableEntity, "workflow_missing"},
+	pipeline.RerunSourceMissing:   {http.StatusUnprocessableEntity, "source_missing"},
+}
+
+// rerunRefused is the answer to a refusal.
+func rerunRefused(why *pipeline.RerunRefusal, status string) *refusal {
+	to := rerunAnswers[why.Kind]
+	return &refusal{to.status, adminwire.Error{Error: why.Message, ErrorCode: to.code, Status: status}}
 }
 
 // rerun starts an ended run again.
 func (a *API) rerun(r *http.Request) (answer, error) {
 	run, err := a.theRun(r)
+	if absent, ok := errors.AsType[*refusal](err); ok && absent.body.ErrorCode == adminwire.CodeRunForgotten {
+		return answer{}, rerunRefused(&pipeline.RerunRefusal{Kind: pipeline.RerunForgotten, Message: absent.Error()}, "")
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -140,8 +157,8 @@ func (a *API) rerun(r *http.Request) (answer, error) {
 		return answer{}, refuse(http.StatusServiceUnavailable, "Runs cannot be started on this instance")
 	}
 	id, err := a.Reruns.Rerun(r.Context(), run.RunID, "api_key:"+caller(r).TokenID)
-	if refused, ok := errors.AsType[*pipeline.RerunRefusal](err); ok && rerunStatuses[refused.Kind] != 0 {
-		return answer{}, &refusal{rerunStatuses[refused.Kind], adminwire.Error{Error: refused.Message, Status: string(run.Status)}}
+	if refused, ok := errors.AsType[*pipeline.RerunRefusal](err); ok && rerunAnswers[refused.Kind].status != 0 {
+		return answer{}, rerunRefused(refused, string(run.Status))
 	}
 	if err != nil {
 		return answer{}, err

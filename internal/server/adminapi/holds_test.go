@@ -80,7 +80,7 @@ func TestRerunSaysWhatStandsInItsWay(t *testing.T) {
 	}
 	call(t, s, s.Scoped, "POST", "/api/v1/admin/runs/other/rerun", nil).want(t, 403, "single routing key")
 	call(t, s, s.Owner, "POST", "/api/v1/admin/runs/none/rerun", nil).want(t, 404, "Run none not found")
-	for kind, status := range map[pipeline.RerunKind]int{pipeline.RerunUnknown: 404, pipeline.RerunOpen: 409, pipeline.RerunTest: 400,
+	for kind, status := range map[pipeline.RerunKind]int{pipeline.RerunUnknown: 404, pipeline.RerunForgotten: 410, pipeline.RerunOpen: 409, pipeline.RerunTest: 400,
 		pipeline.RerunTooSoon: 429, pipeline.RerunLockMissing: 422, pipeline.RerunWorkflowMissing: 422, pipeline.RerunSourceMissing: 422} {
 		s.RerunErr = &pipeline.RerunRefusal{Kind: kind, Message: "because of " + string(kind)}
 		call(t, s, s.Owner, "POST", path, nil).want(t, status, "because of "+string(kind))

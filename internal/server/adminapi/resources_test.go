@@ -191,7 +191,7 @@ func TestRunsAreListedShownAndExplained(t *testing.T) {
 		call(t, s, s.Scoped, "GET", runs+"/r1", nil).want(t, 200, `"runId":"r1"`)
 		call(t, s, s.Scoped, "GET", runs+"/r2", nil).want(t, 403, "single routing key")
 		call(t, s, s.Scoped, "POST", runs+"/r2/cancel", nil).want(t, 403, "single routing key")
-		call(t, s, s.Scoped, "GET", runs+"/none", nil).want(t, 404, `{"error":"Run none not found"}`)
+		call(t, s, s.Scoped, "GET", runs+"/none", nil).want(t, 404, `{"error":"Run none not found","errorCode":"run_not_found"}`)
 		for _, part := range []string{"", "/jobs", "/structured", "/explain"} {
 			call(t, s, s.Auditor, "GET", runs+"/none"+part, nil).want(t, 404, "Run none not found")
 			call(t, s, s.Scoped, "GET", runs+"/r2"+part, nil).want(t, 403, "single routing key")

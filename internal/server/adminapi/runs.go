@@ -70,12 +70,28 @@ func (a *API) theRun(r *http.Request) (adminwire.RunDetail, error) {
 	id := r.PathValue("run")
 	run, key, err := report.RunOf(r.Context(), a.DB.Read(), id)
 	if errors.Is(err, report.ErrNotFound) {
-		return run, gone("Run " + id + " not found")
+		return run, a.noRun(r, id)
 	}
 	if err != nil {
 		return run, err
 	}
 	return run, allow(r, key)
+}
+
+// noRun refuses a run that is not there, and says so when it was there once.
+func (a *API) noRun(r *http.Request, id string) error {
+	key, was, err := engine.Forgotten(r.Context(), a.DB.Read(), id)
+	switch {
+	case err != nil:
+		return err
+	case !was:
+		return &refusal{http.StatusNotFound, adminwire.Error{Error: "Run " + id + " not found", ErrorCode: adminwire.CodeRunUnknown}}
+	}
+	if err := allow(r, key); err != nil {
+		return err
+	}
+	return &refusal{http.StatusNotFound, adminwire.Error{Error: "Run " + id + " not found: it ended too long ago and was removed",
+		ErrorCode: adminwire.CodeRunForgotten}}
 }
 
 // showRun is the run without its jobs, which may be a thousand.

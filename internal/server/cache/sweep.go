@@ -67,10 +67,9 @@ func (c *Cache) kindsInUse(ctx context.Context) (out []space, err error) {
 // forget ends uploads that nobody confirmed. Their blobs may lie in either place.
 func (c *Cache) forget(ctx context.Context) error {
 	err := c.inBatches(ctx, func(ctx context.Context, tx *store.Tx) (int, error) {
-		old, err := c.oldUploads(ctx, tx)
+		old, err := uploadsOf(ctx, tx, selectOldUploads, c.after(uploadGrace), sweepBatch)
 		for _, u := range old {
-			_, closeErr := c.closeUpload(ctx, tx, u)
-			err = errors.Join(err, closeErr, c.discard(ctx, tx, u.target, c.Clock.Millis()))
+			err = errors.Join(err, c.abandon(ctx, tx, u))
 		}
 		return len(old), err
 	})
@@ -80,8 +79,15 @@ func (c *Cache) forget(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cache) oldUploads(ctx context.Context, tx *store.Tx) (out []upload, err error) {
-	rows, err := tx.QueryContext(ctx, selectOldUploads, c.after(uploadGrace), sweepBatch)
+// abandon ends an upload that nobody will confirm.
+func (c *Cache) abandon(ctx context.Context, tx *store.Tx, u upload) error {
+	_, err := c.closeUpload(ctx, tx, u)
+	return errors.Join(err, c.discard(ctx, tx, u.target, c.Clock.Millis()))
+}
+
+// uploadsOf reads the ids and places of uploads.
+func uploadsOf(ctx context.Context, tx *store.Tx, query string, args ...any) (out []upload, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,7 @@ func TestNothingEndsUnlessOthersAreTold(t *testing.T) {
 		b.e = engine.New(engine.Deps{DB: b.db, Log: slog.New(slog.DiscardHandler), Settings: settings, Events: l,
 			Clock:    func() time.Time { return time.UnixMilli(b.now.Load()) },
 			Dispatch: service.NewPoke(), Effects: service.NewPoke()})
+		b.register("run", job{name: "one"})
 		repeated := registration("again", job{name: "one"})
 		repeated.ParentRunID = "run"
 		if err := b.e.Register(b.t.Context(), repeated); !errors.Is(err, l.fail) {
@@ -54,7 +55,6 @@ func TestNothingEndsUnlessOthersAreTold(t *testing.T) {
 		if _, err := b.e.Origin(b.t.Context(), "again"); !errors.Is(err, engine.ErrRunNotFound) {
 			b.t.Errorf("the repetition is there: %v", err)
 		}
-		b.register("run", job{name: "one"})
 		b.claim("run/one", "agent-1")
 		_, err := b.e.Acked(b.t.Context(), "agent-1", "run", "run/one")
 		b.must(err)

@@ -106,6 +106,7 @@ func TestOfRunsThatOnlyTrySomethingOutNobodyIsTold(t *testing.T) {
 
 func TestARepetitionIsAnEvent(t *testing.T) {
 	each(t, func(r *rig) {
+		r.must(r.e.Register(r.t.Context(), registration("r1", plan.Job{Name: "one"})))
 		reg := registration("r2", plan.Job{Name: "one"})
 		reg.ParentRunID, reg.TriggeredBy, reg.ChainDepth = "r1", "user:x", 3
 		r.must(r.e.Register(r.t.Context(), reg))

@@ -34,25 +34,30 @@ func (r *Room) sweepOnce(ctx context.Context) error {
 // sweepBatch deletes the oldest expired events, and tells how many of them nothing had acted on.
 func (r *Room) sweepBatch(ctx context.Context) (deleted, lost int, err error) {
 	err = r.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		deleted, lost = 0, 0
-		rows, err := tx.QueryContext(ctx, deleteExpired, r.Clock.Millis(), sweepBatch)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var processed bool
-			if err := rows.Scan(&processed); err != nil {
-				return err
-			}
-			deleted++
-			if !processed {
-				lost++
-			}
-		}
-		return rows.Err()
+		deleted, lost, err = remove(ctx, tx, deleteExpired, r.Clock.Millis(), sweepBatch)
+		return err
 	})
 	return deleted, lost, err
+}
+
+// remove runs a statement that deletes events and gives back of each whether something acted on it.
+func remove(ctx context.Context, tx *store.Tx, statement string, args ...any) (deleted, lost int, err error) {
+	rows, err := tx.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var processed bool
+		if err := rows.Scan(&processed); err != nil {
+			return 0, 0, err
+		}
+		deleted++
+		if !processed {
+			lost++
+		}
+	}
+	return deleted, lost, rows.Err()
 }
 
 // deleteExpired leaves dead letters to people.

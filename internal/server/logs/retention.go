@@ -39,9 +39,18 @@ const (
 
 // Retention says which logs are kept.
 type Retention struct {
-	MaxAge   time.Duration // since the last line of the run; 0 is for ever
-	MaxTotal int64         // bytes of all logs in the data folder; 0 is no bound. An object store has none
-	Run      func(ctx context.Context, runID string) (RunState, error)
+	MaxAge    time.Duration // since the last line of the run; 0 is for ever
+	RunMaxAge time.Duration // after which runs themselves are forgotten, and no log is of use; 0 is never
+	MaxTotal  int64         // bytes of all logs in the data folder; 0 is no bound. An object store has none
+	Run       func(ctx context.Context, runID string) (RunState, error)
+}
+
+// age is how old a log may become, 0 for any age.
+func (r Retention) age() time.Duration {
+	if r.MaxAge <= 0 || r.RunMaxAge > 0 && r.RunMaxAge < r.MaxAge {
+		return r.RunMaxAge
+	}
+	return r.MaxAge
 }
 
 // runLogs are the logs of one run.
@@ -54,8 +63,14 @@ type runLogs struct {
 // Sweep is the loop that deletes the logs whose time is up and, above the bound, those of the runs that ended longest
 // ago. Logs of a run that has not ended are never deleted.
 func (s *Store) Sweep(ctx context.Context, keep Retention) error {
+	var marks time.Time // when they were looked at last
 	return service.Every(ctx, s.log, "log retention", sweepPeriod, nil, func(ctx context.Context) error {
-		return s.sweepOnce(ctx, keep)
+		err := s.sweepOnce(ctx, keep)
+		if err == nil && time.Since(marks) >= markPeriod {
+			marks = time.Now()
+			err = s.sweepMarks(ctx, keep)
+		}
+		return err
 	})
 }
 
@@ -66,7 +81,7 @@ func (s *Store) sweepOnce(ctx context.Context, keep Retention) error {
 	}
 	kept, gone, freed, err := s.expire(ctx, keep, here, keep.MaxTotal)
 	s.keptBytes.Store(kept)
-	if err == nil && s.remote != nil && keep.MaxAge > 0 {
+	if err == nil && s.remote != nil && keep.age() > 0 {
 		var there []runLogs
 		if there, err = s.runsThere(ctx); err == nil {
 			var moreKept, moreFreed int64
@@ -90,7 +105,7 @@ func (s *Store) expire(ctx context.Context, keep Retention, logs []runLogs, most
 	slices.SortFunc(logs, func(a, b runLogs) int { return cmp.Or(a.last.Compare(b.last), cmp.Compare(a.run, b.run)) })
 	for _, l := range logs {
 		age := time.Since(l.last)
-		old := keep.MaxAge > 0 && age > keep.MaxAge
+		old := keep.age() > 0 && age > keep.age()
 		if !old && (most <= 0 || kept <= most) || age < settleTime {
 			return kept, gone, freed, nil // the others are younger
 		}
@@ -117,6 +132,9 @@ func (s *Store) expireRun(ctx context.Context, keep Retention, run string, old b
 	if err != nil || state == RunOpen || state == RunUnknown && !old || !s.letGo(runFolder(run)) {
 		return false, err
 	}
+	if state == RunUnknown {
+		return true, s.removeRun(ctx, run) // nobody can read the mark
+	}
 	return true, s.deleteRun(ctx, run)
 }
 
@@ -125,6 +143,10 @@ func (s *Store) deleteRun(ctx context.Context, run string) error {
 	if err := s.markExpired(ctx, run); err != nil {
 		return err
 	}
+	return s.removeRun(ctx, run)
+}
+
+func (s *Store) removeRun(ctx context.Context, run string) error {
 	if s.remote != nil {
 		objects, err := s.remote.List(ctx, runFolder(run))
 		if err != nil {

@@ -29,6 +29,7 @@ type RerunKind string
 // The kinds.
 const (
 	RerunUnknown         RerunKind = "unknown"          // there is no such run
+	RerunForgotten       RerunKind = "forgotten"        // it ended too long ago and was removed
 	RerunOpen            RerunKind = "open"             // it goes on
 	RerunTest            RerunKind = "test"             // its source was an upload that nobody has any more
 	RerunTooSoon         RerunKind = "too_soon"         // it was repeated a moment ago
@@ -46,7 +47,7 @@ const rerunPause = 5000
 func (p *Pipeline) Rerun(ctx context.Context, runID, by string) (string, error) {
 	o, err := p.deps.Engine.Origin(ctx, runID)
 	if errors.Is(err, engine.ErrRunNotFound) {
-		return "", &RerunRefusal{RerunUnknown, fmt.Sprintf("Run %s not found", runID)}
+		return "", p.absent(ctx, runID)
 	}
 	if err != nil {
 		return "", err
@@ -63,10 +64,26 @@ func (p *Pipeline) Rerun(ctx context.Context, runID, by string) (string, error) 
 	r.ParentRunID, r.OriginalRunID, r.RunID = runID, o.Original, id
 	r.DeliveryID, r.TriggerEvent, r.TriggeredBy, r.RequestID = "rerun:"+id, "rerun", by, uuid.NewString()
 	r.CloneURL, r.Plan = e.cloneURL, e.plan(ctx, w, id, nil)
-	if err := p.deps.Engine.Register(ctx, r); err != nil {
+	err = p.deps.Engine.Register(ctx, r)
+	if errors.Is(err, engine.ErrRunNotFound) {
+		return "", p.absent(ctx, runID) // it went meanwhile
+	}
+	if err != nil {
 		return "", fmt.Errorf("register the repetition of run %s: %w", runID, err)
 	}
 	return id, nil
+}
+
+// absent tells a run that was removed from one that never was.
+func (p *Pipeline) absent(ctx context.Context, runID string) error {
+	_, was, err := engine.Forgotten(ctx, p.deps.DB.Read(), runID)
+	switch {
+	case err != nil:
+		return err
+	case was:
+		return &RerunRefusal{RerunForgotten, fmt.Sprintf("Run %s ended too long ago and was removed; it cannot be re-run", runID)}
+	}
+	return &RerunRefusal{RerunUnknown, fmt.Sprintf("Run %s not found", runID)}
 }
 
 func refuse(o engine.Origin, now int64) error {

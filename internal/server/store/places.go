@@ -20,6 +20,25 @@ func Places(n, first int, form string) string {
 // texts of each statement to prepare.
 const batch = 16
 
+// DeleteAll deletes the rows of many keys. head goes up to the column of the key. As with InsertAll, there are two texts.
+func DeleteAll(ctx context.Context, tx *Tx, head string, keys []string) error {
+	for len(keys) > 0 {
+		n := 1
+		if len(keys) >= batch {
+			n = batch
+		}
+		args := make([]any, n)
+		for i, key := range keys[:n] {
+			args[i] = key
+		}
+		if _, err := tx.ExecContext(ctx, head+" IN ("+Places(n, 1, "$%d")+")", args...); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
+}
+
 // InsertAll writes rows of as many values each as columns says. head goes up to VALUES, tail follows the rows.
 func InsertAll(ctx context.Context, tx *Tx, head string, columns int, tail string, rows [][]any) error {
 	form := "(" + strings.TrimSuffix(strings.Repeat("$%d, ", columns), ", ") + ")"

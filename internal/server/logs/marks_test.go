@@ -1,0 +1,49 @@
+package logs
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestMarksGoWithTheirRuns(t *testing.T) {
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		mustAppend(t, s, chunk("a", "1"))
+		flush(t, s)
+		if err := s.sweepMarks(t.Context(), Retention{RunMaxAge: 1, Run: states{}.of}); err != nil {
+			t.Fatalf("without a mark: %v", err)
+		}
+		if err := s.deleteRun(t.Context(), "r"); err != nil {
+			t.Fatal(err)
+		}
+		s.letGo(runFolder("r"))
+		for _, step := range []struct {
+			keep   Retention
+			marked bool
+		}{
+			{Retention{Run: states{"r": RunUnknown}.of}, true},
+			{Retention{RunMaxAge: time.Hour, Run: states{"r": RunUnknown}.of}, true},
+			{Retention{RunMaxAge: 1, Run: states{"r": RunEnded}.of}, true},
+			{Retention{RunMaxAge: 1, Run: states{"r": RunUnknown}.of}, false},
+		} {
+			if err := s.sweepMarks(t.Context(), step.keep); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, _, err := s.Lines(t.Context(), buildLog, 0, 1); errors.Is(err, ErrExpired) != step.marked {
+				t.Errorf("runs kept for %s: %v, marked: want %t", step.keep.RunMaxAge, err, step.marked)
+			}
+		}
+	})
+}
+
+func TestLogsOfAForgottenRunLeaveNoMark(t *testing.T) {
+	s := openAt(t, Options{Root: t.TempDir()})
+	writeRun(t, s, "r", 48*time.Hour)
+	if err := s.sweepOnce(t.Context(), Retention{RunMaxAge: 24 * time.Hour, Run: states{"r": RunUnknown}.of}); err != nil {
+		t.Fatal(err)
+	}
+	if _, total, _, err := s.Lines(t.Context(), Path("r", "build", 0), 0, 1); err != nil || total != 0 {
+		t.Errorf("%d lines, %v", total, err)
+	}
+}
