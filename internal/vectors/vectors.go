@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Case is one vector: a name, the input and the expected result, both left raw so that key order survives.
@@ -57,6 +59,29 @@ func read(t testing.TB, name string) []byte {
 		t.Fatalf("read vectors: %v", err)
 	}
 	return raw
+}
+
+// Decode reads a part of a vector. One that cannot be read ends the test.
+func Decode(t testing.TB, raw json.RawMessage, to any) {
+	t.Helper()
+	if err := json.Unmarshal(raw, to); err != nil {
+		t.Fatalf("decode %s: %v", raw, err)
+	}
+}
+
+// Same compares a result with what the vector expects, as JSON values.
+func Same(t *testing.T, want json.RawMessage, got any) {
+	t.Helper()
+	raw, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w, g any
+	Decode(t, want, &w)
+	Decode(t, raw, &g)
+	if diff := cmp.Diff(w, g); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 // Samples is the path below testdata/samples, for tests that read recorded traffic, workflows or lock files.

@@ -4,33 +4,9 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"kici/internal/core/ci"
 	"kici/internal/vectors"
 )
-
-func decode(t testing.TB, raw json.RawMessage, to any) {
-	t.Helper()
-	if err := json.Unmarshal(raw, to); err != nil {
-		t.Fatalf("decode %s: %v", raw, err)
-	}
-}
-
-// same compares as JSON values.
-func same(t *testing.T, want json.RawMessage, got any) {
-	t.Helper()
-	raw, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var w, g any
-	decode(t, want, &w)
-	decode(t, raw, &g)
-	if diff := cmp.Diff(w, g); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
 
 func vectorDelivery(t testing.TB, c vectors.Case) Delivery {
 	t.Helper()
@@ -38,7 +14,7 @@ func vectorDelivery(t testing.TB, c vectors.Case) Delivery {
 		Provider, Preset, Event string
 		Payload                 json.RawMessage
 	}
-	decode(t, c.Input, &in)
+	vectors.Decode(t, c.Input, &in)
 	d := Delivery{Kind: in.Provider, Event: in.Event, Payload: in.Payload}
 	if in.Preset != "" {
 		var ok bool
@@ -75,14 +51,14 @@ func normalizeVector(t *testing.T, c vectors.Case) {
 		got["credentials"] = map[string]any{"installationId": n.InstallationID}
 	}
 	var fields map[string]json.RawMessage
-	decode(t, c.Expected, &fields)
+	vectors.Decode(t, c.Expected, &fields)
 	if _, ok := fields["defaultBranchPush"]; ok {
 		got["defaultBranchPush"] = n.DefaultBranchPush
 	}
 	if _, ok := fields["changedFiles"]; ok {
 		got["changedFiles"] = n.ChangedFiles
 	}
-	same(t, c.Expected, got)
+	vectors.Same(t, c.Expected, got)
 }
 
 func withoutPayload(t *testing.T, ev ci.Event) map[string]any {
@@ -91,7 +67,7 @@ func withoutPayload(t *testing.T, ev ci.Event) map[string]any {
 		t.Fatal(err)
 	}
 	var fields map[string]any
-	decode(t, raw, &fields)
+	vectors.Decode(t, raw, &fields)
 	delete(fields, "payload")
 	return fields
 }
@@ -101,8 +77,8 @@ func helper(t *testing.T, fn string, call func(args arguments) any) {
 	for _, c := range vectors.LoadKind(t, "triggers.json", fn) {
 		t.Run(c.Name, func(t *testing.T) {
 			var in struct{ Args []json.RawMessage }
-			decode(t, c.Input, &in)
-			same(t, c.Expected, call(arguments{t, in.Args}))
+			vectors.Decode(t, c.Input, &in)
+			vectors.Same(t, c.Expected, call(arguments{t, in.Args}))
 		})
 	}
 }
@@ -120,11 +96,11 @@ func (a arguments) raw(i int) json.RawMessage {
 	return json.RawMessage("null")
 }
 
-func (a arguments) text(i int) (s string) { decode(a.t, a.raw(i), &s); return s }
+func (a arguments) text(i int) (s string) { vectors.Decode(a.t, a.raw(i), &s); return s }
 
 func (a arguments) headers(i int) map[string]string {
 	headers := map[string]string{}
-	decode(a.t, a.raw(i), &headers)
+	vectors.Decode(a.t, a.raw(i), &headers)
 	return headers
 }
 
@@ -144,7 +120,7 @@ func TestVectorsHelpers(t *testing.T) {
 	helper(t, "nested", func(a arguments) any { v, _ := Nested(a.raw(0), a.text(1)); return v })
 	helper(t, "stripHeaders", func(a arguments) any {
 		var names []string
-		decode(t, a.raw(1), &names)
+		vectors.Decode(t, a.raw(1), &names)
 		return StripHeaders(a.headers(0), names)
 	})
 }

@@ -10,28 +10,6 @@ import (
 	"kici/internal/vectors"
 )
 
-func decode(t testing.TB, raw json.RawMessage, to any) {
-	t.Helper()
-	if err := json.Unmarshal(raw, to); err != nil {
-		t.Fatalf("decode %s: %v", raw, err)
-	}
-}
-
-// same compares as JSON values.
-func same(t *testing.T, want json.RawMessage, got any) {
-	t.Helper()
-	raw, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var w, g any
-	decode(t, want, &w)
-	decode(t, raw, &g)
-	if diff := cmp.Diff(w, g); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestVectorsInputs(t *testing.T) {
 	for _, c := range vectors.Load(t, "inputs.json") {
 		t.Run(c.Name, func(t *testing.T) { inputsVector(t, c) })
@@ -45,13 +23,13 @@ func inputsVector(t *testing.T, c vectors.Case) {
 		Raw   lockfile.Ordered
 		Pairs []string
 	}
-	decode(t, c.Input, &in)
+	vectors.Decode(t, c.Input, &in)
 	switch in.Fn {
 	case "coerce":
 		var raw []Given
 		for _, m := range in.Raw {
 			var s string
-			decode(t, m.Value, &s)
+			vectors.Decode(t, m.Value, &s)
 			raw = append(raw, Given{m.Key, s})
 		}
 		values, issues := Coerce(in.Map, raw)
@@ -75,7 +53,7 @@ func inputsVector(t *testing.T, c vectors.Case) {
 		if err := CheckSchedule(in.Map); err != nil {
 			got = map[string]any{"ok": false, "message": err.Error()}
 		}
-		same(t, c.Expected, got)
+		vectors.Same(t, c.Expected, got)
 	default:
 		t.Fatalf("unknown function %q", in.Fn)
 	}
@@ -85,14 +63,14 @@ func inputsVector(t *testing.T, c vectors.Case) {
 func sameResult(t *testing.T, want json.RawMessage, values any, issues []Issue) {
 	t.Helper()
 	if len(issues) == 0 {
-		same(t, want, map[string]any{"values": values})
+		vectors.Same(t, want, map[string]any{"values": values})
 		return
 	}
 	short := []map[string]string{}
 	for _, i := range issues {
 		short = append(short, map[string]string{"key": i.Key, "code": i.Code})
 	}
-	same(t, want, map[string]any{"issues": short})
+	vectors.Same(t, want, map[string]any{"issues": short})
 }
 
 // Values come in the order of declaration, which comparing JSON objects does not see.
@@ -110,7 +88,7 @@ func TestMergedDispatchInputs(t *testing.T) {
 	w.Triggers = json.RawMessage(`[{"_type":"dispatch","types":[],"inputs":{"a":{"type":"string"},"b":{"type":"number"}}},
 		{"_type":"push"},{"_type":"dispatch","types":[],"inputs":{"a":{"type":"boolean"},"c":{"type":"enum","values":["x"]}}}]`)
 	var wf lockfile.Workflow
-	decode(t, w.Triggers, &wf.Triggers)
+	vectors.Decode(t, w.Triggers, &wf.Triggers)
 	var got []string
 	for _, d := range OfDispatch(wf) {
 		got = append(got, d.Name+" "+d.Type)

@@ -12,6 +12,7 @@ import (
 
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
+	"kici/internal/vectors"
 )
 
 var update = flag.Bool("update", false, "write golden files")
@@ -63,8 +64,8 @@ func TestTracesReadAsSentences(t *testing.T) {
 	for _, tt := range traces {
 		var triggers []lockfile.Trigger
 		var ev ci.Event
-		decode(t, []byte(tt.triggers), &triggers)
-		decode(t, []byte(tt.event), &ev)
+		vectors.Decode(t, []byte(tt.triggers), &triggers)
+		vectors.Decode(t, []byte(tt.event), &ev)
 		d, err := Match(workflow(triggers...), ev, Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

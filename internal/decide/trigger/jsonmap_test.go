@@ -9,6 +9,7 @@ import (
 
 	"kici/internal/core/lockfile"
 	"kici/internal/kit/regex"
+	"kici/internal/vectors"
 )
 
 func TestEntryHolds(t *testing.T) {
@@ -60,7 +61,7 @@ func TestEntryHolds(t *testing.T) {
 		{"$.e[*]", `null`, false},
 	}
 	var decoded any
-	decode(t, []byte(document), &decoded)
+	vectors.Decode(t, []byte(document), &decoded)
 	for _, tt := range tests {
 		got, err := freshTrace().entryHolds(lockfile.Member{Key: tt.path, Value: json.RawMessage(tt.expected)}, decoded)
 		if err != nil || got != tt.want {

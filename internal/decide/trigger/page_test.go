@@ -12,6 +12,7 @@ import (
 	"kici/internal/core/ci"
 	"kici/internal/core/glob"
 	"kici/internal/core/lockfile"
+	"kici/internal/vectors"
 )
 
 func matchingPage(t *testing.T) string {
@@ -36,7 +37,7 @@ func TestExamplesOfThePageHold(t *testing.T) {
 				Matched  bool
 				Says     string
 			}
-			decode(t, json.RawMessage(block[2]), &example)
+			vectors.Decode(t, json.RawMessage(block[2]), &example)
 			d, err := Match(workflow(example.Triggers...), example.Event, Options{})
 			if err != nil || d.Matched != example.Matched {
 				t.Fatalf("%v, %v", d.Matched, err)

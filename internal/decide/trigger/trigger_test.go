@@ -193,7 +193,7 @@ func slowPaths(t *rapid.T, patterns, files []string) bool {
 
 func TestExplainTakesAStoredDecision(t *testing.T) {
 	var d Decision
-	decode(t, []byte(`{"matched":false,"checks":[{"check":"branch","pattern":"a|b","value":"c","passed":false}],"summary":"s"}`), &d)
+	vectors.Decode(t, []byte(`{"matched":false,"checks":[{"check":"branch","pattern":"a|b","value":"c","passed":false}],"summary":"s"}`), &d)
 	if got := Explain(d); got[0] != "branch `c` matches none of `a`, `b`" {
 		t.Errorf("%q", got)
 	}
@@ -204,7 +204,7 @@ func TestOneMoreTriggerNeverUnmatches(t *testing.T) {
 	var all []matchInput
 	for _, c := range vectors.LoadKind(t, "triggers.json", "match") {
 		var in matchInput
-		decode(t, c.Input, &in)
+		vectors.Decode(t, c.Input, &in)
 		all = append(all, in)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -234,7 +234,7 @@ func TestOneMoreTriggerNeverUnmatches(t *testing.T) {
 func FuzzMatch(f *testing.F) {
 	for _, c := range vectors.LoadKind(f, "triggers.json", "match") {
 		var in struct{ Triggers, Event json.RawMessage }
-		decode(f, c.Input, &in)
+		vectors.Decode(f, c.Input, &in)
 		f.Add(string(in.Triggers), string(in.Event))
 	}
 	f.Fuzz(func(t *testing.T, triggers, event string) {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"kici/internal/core/ci"
 	"kici/internal/core/glob"
 	"kici/internal/core/lockfile"
@@ -19,28 +17,6 @@ type matchInput struct {
 	Event    json.RawMessage
 }
 
-func decode(t testing.TB, raw json.RawMessage, to any) {
-	t.Helper()
-	if err := json.Unmarshal(raw, to); err != nil {
-		t.Fatalf("decode %s: %v", raw, err)
-	}
-}
-
-// same compares as JSON values.
-func same(t *testing.T, want json.RawMessage, got any) {
-	t.Helper()
-	raw, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var w, g any
-	decode(t, want, &w)
-	decode(t, raw, &g)
-	if diff := cmp.Diff(w, g); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestVectorsMatch(t *testing.T) {
 	for _, c := range vectors.LoadKind(t, "triggers.json", "match") {
 		t.Run(c.Name, func(t *testing.T) { matchVector(t, c) })
@@ -49,14 +25,14 @@ func TestVectorsMatch(t *testing.T) {
 
 func matchVector(t *testing.T, c vectors.Case) {
 	var in matchInput
-	decode(t, c.Input, &in)
+	vectors.Decode(t, c.Input, &in)
 	var ev ci.Event
-	decode(t, in.Event, &ev)
+	vectors.Decode(t, in.Event, &ev)
 	d, err := Match(lockfile.Workflow{Name: "w", Triggers: in.Triggers}, ev, Options{})
 	var failed struct{ Error string }
-	decode(t, c.Expected, &failed)
+	vectors.Decode(t, c.Expected, &failed)
 	if failed.Error == "" && err == nil {
-		same(t, c.Expected, d)
+		vectors.Same(t, c.Expected, d)
 		return
 	}
 	var syntax *regex.SyntaxError
@@ -72,12 +48,12 @@ func TestVectorsPathFilters(t *testing.T) {
 		var in struct {
 			Args [1][]struct{ Triggers []lockfile.Trigger }
 		}
-		decode(t, c.Input, &in)
+		vectors.Decode(t, c.Input, &in)
 		var workflows []lockfile.Workflow
 		for _, w := range in.Args[0] {
 			workflows = append(workflows, lockfile.Workflow{Triggers: w.Triggers})
 		}
-		t.Run(c.Name, func(t *testing.T) { same(t, c.Expected, WantsChangedFiles(workflows)) })
+		t.Run(c.Name, func(t *testing.T) { vectors.Same(t, c.Expected, WantsChangedFiles(workflows)) })
 	}
 }
 
@@ -87,8 +63,8 @@ func globVector[T any](t *testing.T, kind string, run func(tr *trace, in T) bool
 		t.Run(c.Name, func(t *testing.T) {
 			var in T
 			var want bool
-			decode(t, c.Input, &in)
-			decode(t, c.Expected, &want)
+			vectors.Decode(t, c.Input, &in)
+			vectors.Decode(t, c.Expected, &want)
 			tr := freshTrace()
 			if got := run(tr, in); got != want || tr.err != nil {
 				t.Errorf("%v, %v; want %v", got, tr.err, want)
