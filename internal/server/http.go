@@ -20,7 +20,7 @@ const protocolVersion = 1
 func (s *Server) openAPI() {
 	v := version.Read()
 	s.api = adminapi.New(adminapi.Deps{DB: s.db, Tokens: s.tokens, Engine: s.engine, Trigger: s.ingest, Sources: s.sources,
-		Secrets: s.secrets, Contexts: s.contexts, Logs: s.logs, Live: s.live, Holds: s.engine, Reruns: s.pipeline, NodeID: s.node.id,
+		Secrets: s.secrets, Contexts: s.contexts, Logs: s.logsOf, Live: s.live, Holds: s.engine, Reruns: s.pipeline, NodeID: s.node.id,
 		Artifacts: s.cache, Kicker: s, Dispatcher: s.dispatch, Metrics: s.metrics.Handler(), Clock: s.clock, Log: s.log,
 		Build: adminapi.Build{Version: v.Version, Commit: v.Commit, Date: v.Date, SDK: v.Version, Protocol: protocolVersion}})
 }
@@ -30,9 +30,6 @@ func (s *Server) serve() {
 	mux := http.NewServeMux()
 	mux.Handle("GET /ws", s.hub)
 	mux.Handle("/webhook/", s.ingest.Handler())
-	for _, route := range logRoutes {
-		mux.Handle(route, s.peerLogs(s.api))
-	}
 	mux.Handle("/", s.api)
 	s.http = &http.Server{
 		Handler:           http.StripPrefix(s.settings.BasePath, s.withBlobs(mux)),

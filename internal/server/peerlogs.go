@@ -2,101 +2,130 @@ package server
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strconv"
+	"time"
 
-	"kici/internal/core/adminwire"
+	"kici/internal/server/adminapi"
 	"kici/internal/server/cluster"
+	"kici/internal/server/logs"
 	"kici/internal/server/queue"
+	"kici/internal/server/report"
 	"kici/internal/server/store"
 )
 
-// logRoutes are the reads of a step's log. The log is a file of the node whose agent runs the job, or ran it last.
-var logRoutes = []string{"GET /api/v1/admin/runs/{run}/jobs/{job}/steps/{step}/logs", "GET /api/v1/admin/runs/{run}/jobs/{job}/steps/{step}/logs/{more...}"}
-
-// forwarded marks a request that another node has passed on. It is answered where it arrives, so none goes in a circle.
+// forwarded marks a request that another node makes for its caller. It is answered with what is here, so none goes in a
+// circle.
 const forwarded = "X-Kici-Forwarded-By"
 
-// peerLogs passes the read of a log on to the node that has it. That node checks who asks, as for every request: admin
-// tokens hold on all nodes.
-func (s *Server) peerLogs(here http.Handler) http.Handler {
-	if s.db.Dialect != store.Postgres {
-		return here // there is no other node
+// logsOf finds the log that a request is about: what is here, what the node has whose agent runs the job or ran it, or what
+// several nodes have of it. Other nodes check who asks, as for every request: admin tokens hold on all nodes.
+func (s *Server) logsOf(r *http.Request) (adminapi.Logs, error) {
+	if s.db.Dialect != store.Postgres || r.Header.Get(forwarded) != "" {
+		return s.logs, nil // there is no other node, or it asks
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(forwarded) != "" {
-			here.ServeHTTP(w, r)
-			return
-		}
-		nodeID, err := queue.HolderNode(r.Context(), s.db.Read(), r.PathValue("job"))
-		if err != nil {
-			s.log.Error("node of a log not found", "err", err)
-			refuse(w, http.StatusInternalServerError, "Internal server error")
-			return
-		}
-		if nodeID == "" || nodeID == s.node.id {
-			here.ServeHTTP(w, r)
-			return
-		}
-		s.passOn(w, r, nodeID, here)
-	})
+	return &logs.Joined{Where: func(ctx context.Context) (logs.Parts, error) { return s.logParts(ctx, r) }}, nil
 }
 
-// passOn sends a request to another node and its answer back, or says which node the caller would have to ask. What a node
-// that cannot be asked has brought to an object store is read here.
-func (s *Server) passOn(w http.ResponseWriter, r *http.Request, nodeID string, here http.Handler) {
-	without := func(w http.ResponseWriter, r *http.Request, status int, why string) {
-		if s.settings.Storage.S3 != nil {
-			here.ServeHTTP(w, r)
-			return
-		}
-		refuse(w, status, fmt.Sprintf("The log is on node %s, which %s", nodeID, why))
+// logParts are where the parts of the log are that a request is about.
+func (s *Server) logParts(ctx context.Context, r *http.Request) (logs.Parts, error) {
+	stays, err := queue.Stays(ctx, s.db.Read(), r.PathValue("job"))
+	if err != nil {
+		return logs.Parts{}, err
 	}
-	address, why := s.addressOf(r.Context(), nodeID)
-	if address == nil {
-		without(w, r, http.StatusServiceUnavailable, why)
-		return
+	if len(stays) == 0 {
+		stays = []queue.Stay{{NodeID: s.node.id}}
 	}
-	proxy := httputil.ReverseProxy{
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(address)
-			p.SetXForwarded()
-			p.Out.Header.Set(forwarded, s.node.id)
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() == nil {
-				s.log.Warn("node does not answer for a log", "node", nodeID, "err", err)
-			}
-			without(w, r, http.StatusBadGateway, "does not answer")
-		},
-	}
-	proxy.ServeHTTP(w, r)
-}
-
-// addressOf finds where a node answers. When it cannot, why says it to whoever wants the log.
-func (s *Server) addressOf(ctx context.Context, nodeID string) (address *url.URL, why string) {
 	nodes, err := cluster.Nodes(ctx, s.db.Read())
 	if err != nil {
-		s.log.Error("nodes not listed", "err", err)
-		return nil, "cannot be found now"
+		return logs.Parts{}, err
+	}
+	if s.settings.Storage.S3 != nil {
+		return s.storedLog(ctx, r, nodes, stays[len(stays)-1].NodeID)
+	}
+	step, _ := strconv.Atoi(r.PathValue("step")) // it has been checked
+	began, ended, err := report.StepTimes(ctx, s.db.Read(), r.PathValue("job"), step)
+	if err != nil {
+		return logs.Parts{}, err
+	}
+	var out logs.Parts
+	for i, stay := range stays {
+		at := slices.IndexFunc(out.All, func(p logs.Part) bool { return p.Node == stay.NodeID })
+		if at < 0 {
+			at = len(out.All)
+			out.All = append(out.All, logs.Part{Node: stay.NodeID, Log: s.logAt(r, nodes, stay.NodeID), Spare: true})
+		}
+		out.Stays = append(out.Stays, at)
+		left := int64(0)
+		if i+1 < len(stays) {
+			left = stays[i+1].Since
+		}
+		if overlaps(stay.Since, left, began, ended) {
+			out.All[at].Spare = false
+		}
+	}
+	return out, nil
+}
+
+// clockSkew is how far the clocks of an agent and of nodes may be apart when a step is told to have run outside a stay.
+const clockSkew = 10 * time.Second
+
+// overlaps tells whether a step may have run during a stay. Times are epoch milliseconds; an end of 0 has not come, and
+// a begin of 0 is not known.
+func overlaps(since, left, began, ended int64) bool {
+	skew := clockSkew.Milliseconds()
+	return (left == 0 || began <= left+skew) && (ended == 0 || ended >= since-skew)
+}
+
+// logAt reads what a node has of the log that a request is about.
+func (s *Server) logAt(r *http.Request, nodes []cluster.Node, nodeID string) logs.Log {
+	if nodeID == s.node.id {
+		return s.logs
 	}
 	at := slices.IndexFunc(nodes, func(n cluster.Node) bool { return n.ID == nodeID })
 	if at < 0 {
-		return nil, "is gone"
+		return awayLog{&logs.AwayError{Node: nodeID, Why: "is gone"}}
 	}
-	address, err = url.Parse(nodes[at].Address)
+	base, err := url.Parse(nodes[at].Address)
 	if err != nil || nodes[at].Address == "" {
-		return nil, "has not said where it can be reached (cluster.address)"
+		return awayLog{&logs.AwayError{Node: nodeID, Why: "has not said where it can be reached (cluster.address)"}}
 	}
-	return address, ""
+	return &peerLog{client: s.peers, log: s.log, node: nodeID, from: s.node.id, caller: r.Header.Get("Authorization"),
+		base: base.JoinPath("api/v1/admin/runs", url.PathEscape(r.PathValue("run")), "jobs", url.PathEscape(r.PathValue("job")),
+			"steps", url.PathEscape(r.PathValue("step")), "logs")}
 }
 
-func refuse(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(adminwire.Error{Error: text}) // who asked may be gone
+// storedLog is a log of an object store: read at the node whose agent has or had the job last, which holds the newest
+// lines. What a node that cannot be asked has brought to the object store is read here.
+func (s *Server) storedLog(ctx context.Context, r *http.Request, nodes []cluster.Node, nodeID string) (logs.Parts, error) {
+	there := s.logAt(r, nodes, nodeID)
+	if nodeID != s.node.id {
+		_, _, _, err := there.Lines(ctx, "", 0, 0)
+		if _, away := errors.AsType[*logs.AwayError](err); away {
+			there = s.logs
+		} else if err != nil && !errors.Is(err, logs.ErrExpired) {
+			return logs.Parts{}, err
+		}
+	}
+	return logs.Parts{All: []logs.Part{{Node: nodeID, Log: there}}, Stays: []int{0}}, nil
 }
+
+// awayLog is a part of a log that cannot be read.
+type awayLog struct{ why *logs.AwayError }
+
+func (a awayLog) Lines(context.Context, string, int64, int) ([]string, int64, int64, error) {
+	return nil, 0, 0, a.why
+}
+
+func (a awayLog) Tail(context.Context, string, int) ([]string, int64, error) { return nil, 0, a.why }
+
+func (a awayLog) Wait(context.Context, string, int64) (bool, error) { return false, a.why }
+
+func (a awayLog) Search(context.Context, string, logs.Query) (logs.Found, error) {
+	return logs.Found{}, a.why
+}
+
+func (a awayLog) Open(context.Context, string) (logs.Content, error) { return logs.Content{}, a.why }

@@ -74,13 +74,14 @@ type Server struct {
 	loops    *service.Group
 	api      *adminapi.API
 	http     *http.Server
+	peers    *http.Client // asks other nodes
 	listener net.Listener
 }
 
 // Open opens everything that a server needs, without serving yet. A first admin token is printed to out, once.
 func Open(ctx context.Context, settings Settings, log *slog.Logger, out io.Writer) (s *Server, err error) {
 	settings.BasePath = cleanBasePath(settings.BasePath)
-	s = &Server{settings: settings, log: log, clock: time.Now, started: time.Now(), pending: service.NewPoke(), effects: service.NewPoke()}
+	s = &Server{settings: settings, log: log, clock: time.Now, started: time.Now(), pending: service.NewPoke(), effects: service.NewPoke(), peers: newPeers()}
 	if s.node, err = openNode(settings.DataDir, settings.NodeID); err != nil {
 		return nil, err
 	}
@@ -276,6 +277,7 @@ func (s *Server) Stop() error {
 // close gives back what Open took, in the reverse order.
 func (s *Server) close() error {
 	var err error
+	s.peers.CloseIdleConnections()
 	if s.git != nil {
 		s.git.Close()
 	}

@@ -68,14 +68,15 @@ type Build struct {
 
 // Deps are what an API works with. A nil Logs, Live, Holds, Reruns, Trigger, Kicker or Secrets makes its routes answer 503.
 type Deps struct {
-	DB        *store.DB
-	Tokens    *auth.Tokens
-	Engine    Engine
-	Trigger   Trigger
-	Sources   Sources
-	Secrets   Secrets
-	Contexts  *contexts.Store
-	Logs      Logs
+	DB       *store.DB
+	Tokens   *auth.Tokens
+	Engine   Engine
+	Trigger  Trigger
+	Sources  Sources
+	Secrets  Secrets
+	Contexts *contexts.Store
+	// Logs finds the log that a request is about, whose caller may read it.
+	Logs      func(r *http.Request) (Logs, error)
 	Live      Live
 	Holds     Holds
 	Reruns    Reruns

@@ -21,7 +21,7 @@ const maxLines = 2000
 // lookAgain is how often a waiting follower looks whether the step has ended: a step may end without another line.
 const lookAgain = time.Second
 
-// Logs reads the logs of steps.
+// Logs reads the log of a step.
 type Logs interface {
 	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
 	Tail(ctx context.Context, path string, n int) (lines []string, total int64, err error)
@@ -37,12 +37,12 @@ func (a *API) readLog(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	place, err := a.theLog(r, in)
+	log, place, err := a.theLog(r, in)
 	if err != nil {
 		return answer{}, err
 	}
 	page := adminwire.LogPage{RunID: in.run, JobID: in.job, StepIndex: in.step, Lines: []adminwire.Untrusted{}}
-	lines, total, next, err := a.logLines(r.Context(), in, &place)
+	lines, total, next, err := a.logLines(r.Context(), log, in, &place)
 	if page.Expired = errors.Is(err, logs.ErrExpired); page.Expired {
 		return ok(page)
 	}
@@ -74,15 +74,18 @@ func cursorOf(line int64, follows bool) *string {
 }
 
 // theLog finds the log of a step of the path, for a caller that may read its run.
-func (a *API) theLog(r *http.Request, in logRequest) (report.LogPlace, error) {
+func (a *API) theLog(r *http.Request, in logRequest) (log Logs, place report.LogPlace, err error) {
 	if _, err := a.theRun(r); err != nil {
-		return report.LogPlace{}, err
+		return nil, place, err
 	}
-	place, err := a.logPlace(r.Context(), in)
-	if err == nil && a.Logs == nil {
-		err = refuse(http.StatusServiceUnavailable, "Log storage not configured on this orchestrator")
+	if place, err = a.logPlace(r.Context(), in); err != nil {
+		return nil, place, err
 	}
-	return place, err
+	if a.Logs == nil {
+		return nil, place, refuse(http.StatusServiceUnavailable, "Log storage not configured on this orchestrator")
+	}
+	log, err = a.Logs(r)
+	return log, place, err
 }
 
 // logRequest is which part of which log is asked for.
@@ -143,19 +146,19 @@ func (a *API) logPlace(ctx context.Context, in logRequest) (report.LogPlace, err
 
 // logLines reads the lines, and waits for the first of them when the caller wants that. Whether the step has ended is
 // always known from before the lines were read: an ended step has them all.
-func (a *API) logLines(ctx context.Context, in logRequest, place *report.LogPlace) (lines []string, total, next int64, err error) {
+func (a *API) logLines(ctx context.Context, log Logs, in logRequest, place *report.LogPlace) (lines []string, total, next int64, err error) {
 	deadline := time.Now().Add(in.wait)
 	for {
 		if in.tail > 0 {
-			lines, total, err = a.Logs.Tail(ctx, place.Path, in.tail)
+			lines, total, err = log.Tail(ctx, place.Path, in.tail)
 		} else {
-			lines, total, next, err = a.Logs.Lines(ctx, place.Path, in.from, in.limit)
+			lines, total, next, err = log.Lines(ctx, place.Path, in.from, in.limit)
 		}
 		left := time.Until(deadline)
 		if err != nil || len(lines) > 0 || place.Ended || left <= 0 || a.live.Err() != nil {
 			return lines, total, next, err
 		}
-		if err := a.awaitLine(ctx, place.Path, in.from, min(left, lookAgain)); err != nil {
+		if err := a.awaitLine(ctx, log, place.Path, in.from, min(left, lookAgain)); err != nil {
 			return nil, 0, 0, err
 		}
 		if *place, err = a.logPlace(ctx, in); err != nil {
@@ -166,11 +169,11 @@ func (a *API) logLines(ctx context.Context, in logRequest, place *report.LogPlac
 
 // awaitLine waits until the log has the line, or for a moment. A log that is finished returns at once; the caller then
 // sees that its step has ended, a little later at the worst, so the pause is waited for either way.
-func (a *API) awaitLine(ctx context.Context, path string, line int64, pause time.Duration) error {
+func (a *API) awaitLine(ctx context.Context, log Logs, path string, line int64, pause time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
 	defer context.AfterFunc(a.live, cancel)()
-	more, err := a.Logs.Wait(limited, path, line)
+	more, err := log.Wait(limited, path, line)
 	if err == nil && !more {
 		<-limited.Done()
 	}

@@ -18,12 +18,12 @@ func (a *API) searchLog(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	place, err := a.theLog(r, in)
+	log, place, err := a.theLog(r, in)
 	if err != nil {
 		return answer{}, err
 	}
 	q := r.URL.Query()
-	found, err := a.Logs.Search(r.Context(), place.Path, logs.Query{
+	found, err := log.Search(r.Context(), place.Path, logs.Query{
 		Text: q.Get("q"), Pattern: q.Get("re"), Fold: truthy(r, "ignoreCase"), From: in.from, Limit: limitOf(r, 100, 1000),
 	})
 	if errors.Is(err, logline.ErrQuery) {
@@ -47,11 +47,11 @@ func (a *API) rawLog(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	place, err := a.theLog(r, in)
+	log, place, err := a.theLog(r, in)
 	if err != nil {
 		return answer{}, err
 	}
-	content, err := a.Logs.Open(r.Context(), place.Path)
+	content, err := log.Open(r.Context(), place.Path)
 	if errors.Is(err, logs.ErrExpired) {
 		return answer{}, &refusal{http.StatusGone, adminwire.Error{Error: "The log has expired", ErrorCode: adminwire.CodeLogExpired}}
 	}

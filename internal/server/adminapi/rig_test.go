@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -97,7 +98,7 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	in := ingest.New(ingest.Deps{Sources: s.Sources, Inbox: inbox.New(db, clock, service.NewPoke(), inbox.Options{NodeID: "n"}), Clock: clock, Log: log,
 		Refs: map[string]forge.Refs{forge.Local: local.New(reader)}})
 	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets,
-		Contexts: contexts.New(db, clock, s.Secrets, engine.PendingHolds), Logs: s.Logs, Live: room, Holds: s.Engine, Reruns: s,
+		Contexts: contexts.New(db, clock, s.Secrets, engine.PendingHolds), Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s,
 		Kicker: s, Clock: clock, Log: log, Build: adminapi.Build{Version: "1.2.3", Commit: "abc", Protocol: 1}})
 	s.API.Booted()
 	s.Owner, s.Admin, s.Auditor = s.token(t, auth.RoleOwner, ""), s.token(t, auth.RoleAdmin, ""), s.token(t, auth.RoleAuditor, "")

@@ -231,7 +231,7 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 	case lifecycle.RowRecover:
 		return queue.Recover(ctx, tx, c.JobID, c.Until)
 	case lifecycle.RowReclaim:
-		return queue.Reclaim(ctx, tx, c.JobID, e.settings.NodeID)
+		return queue.Reclaim(ctx, tx, c.JobID, e.settings.NodeID, now)
 	case lifecycle.RowComplete:
 		tx.After(e.dispatch.Wake) // its agent has room now
 		return queue.Complete(ctx, tx, c.JobID, c.Reason, now)

@@ -50,6 +50,17 @@ func (s *Store) Search(ctx context.Context, path string, q Query) (Found, error)
 	if err != nil {
 		return Found{}, err
 	}
+	q = q.bounded()
+	found := Found{Hits: []Hit{}}
+	err = s.reading(ctx, path, func(v *view) error {
+		found.Total = v.lines
+		return found.fill(ctx, v, q, match)
+	})
+	return found, err
+}
+
+// bounded is the query with the defaults, and within the bounds.
+func (q Query) bounded() Query {
 	if q.Limit <= 0 {
 		q.Limit = defaultHits
 	}
@@ -57,12 +68,7 @@ func (s *Store) Search(ctx context.Context, path string, q Query) (Found, error)
 		q.Time = defaultSearch
 	}
 	q.From, q.Limit = max(q.From, 0), min(q.Limit, maxHits)
-	found := Found{Hits: []Hit{}}
-	err = s.reading(ctx, path, func(v *view) error {
-		found.Total = v.lines
-		return found.fill(ctx, v, q, match)
-	})
-	return found, err
+	return q
 }
 
 func (f *Found) fill(ctx context.Context, v *view, q Query, match logline.Matcher) error {

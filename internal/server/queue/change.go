@@ -46,11 +46,15 @@ func Recover(ctx context.Context, tx *store.Tx, jobID string, deadline int64) (b
 SET status = 'recovering', recovery_deadline = $2 WHERE id = $1 AND status = 'dispatched'`, jobID, deadline))
 }
 
-// Reclaim gives a row back to the agent that returned with it.
-func Reclaim(ctx context.Context, tx *store.Tx, jobID, nodeID string) (bool, error) {
-	return store.Changed(tx.ExecContext(ctx, `UPDATE dispatch_queue
+// Reclaim gives a row back to the agent that returned with it, to this node or another.
+func Reclaim(ctx context.Context, tx *store.Tx, jobID, nodeID string, now int64) (bool, error) {
+	ok, err := store.Changed(tx.ExecContext(ctx, `UPDATE dispatch_queue
 SET status = 'dispatched', started = TRUE, node_id = $2, ack_deadline = NULL, recovery_deadline = NULL
 WHERE id = $1 AND status IN ('dispatched', 'recovering')`, jobID, nodeID))
+	if err != nil || !ok {
+		return ok, err
+	}
+	return true, noteMove(ctx, tx, jobID, Stay{nodeID, now})
 }
 
 // Complete ends a row whose job was done.

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"kici/internal/server/store"
@@ -42,17 +41,4 @@ func Dispatched(ctx context.Context, q store.Querier, nodeID string) (int, error
 		return 0, fmt.Errorf("count dispatched jobs: %w", err)
 	}
 	return n, nil
-}
-
-// HolderNode tells to which node the agent is or was connected that has or had the job last, "" when no agent ever had it.
-func HolderNode(ctx context.Context, q store.Querier, jobID string) (string, error) {
-	var node sql.NullString
-	err := q.QueryRowContext(ctx, "SELECT node_id FROM dispatch_queue WHERE id = $1", jobID).Scan(&node)
-	if err == sql.ErrNoRows {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("find the node of job %s: %w", jobID, err)
-	}
-	return node.String, nil
 }

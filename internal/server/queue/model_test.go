@@ -145,7 +145,7 @@ func (m *machine) Start(t *rapid.T) {
 func (m *machine) Reclaim(t *rapid.T) {
 	m.change(t, (*row).held, func(r *row) { r.status, r.started, r.unacked = ci.QueueDispatched, true, false },
 		func(ctx context.Context, tx *store.Tx, job string) (bool, error) {
-			return queue.Reclaim(ctx, tx, job, "m")
+			return queue.Reclaim(ctx, tx, job, "m", m.now)
 		})
 }
 

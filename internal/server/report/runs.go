@@ -294,6 +294,16 @@ func StepLog(ctx context.Context, q store.Querier, runID, jobID string, step int
 	return p, nil
 }
 
+// StepTimes are when a step began and ended, in epoch milliseconds by the agent's clock; 0 where that is not known.
+func StepTimes(ctx context.Context, q store.Querier, jobID string, step int) (began, ended int64, err error) {
+	err = q.QueryRowContext(ctx, "SELECT coalesce(started_at, 0), coalesce(completed_at, 0) FROM execution_steps WHERE job_id = $1 AND step_index = $2", jobID, step).
+		Scan(&began, &ended)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, 0, fmt.Errorf("find times of step %d of job %s: %w", step, jobID, err)
+	}
+	return began, ended, nil
+}
+
 const (
 	runColumns = `run_id, workflow_name, status, provider, repo_identifier, ref, sha, created_at, started_at, completed_at, duration_ms,
 parent_run_id, triggered_by, trigger_event, failure_reason, context, trust_tier`
