@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -226,6 +227,7 @@ func (a *admin) agentsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			hosts = slices.DeleteFunc(hosts, func(h adminwire.Host) bool { return h.LastSeen.IsZero() }) // no agent ever registered
 			if a.json {
 				return a.printJSON(adminwire.HostList{Hosts: hosts})
 			}

@@ -80,9 +80,3 @@ func (c *Client) Cancel(ctx context.Context, id string, force bool) (adminwire.C
 	var out adminwire.CancelResult
 	return out, c.call(ctx, "POST", at(runsPath+"/", id, "/cancel"), nil, map[string]bool{"force": force}, &out)
 }
-
-// Hosts lists the agents that ever registered.
-func (c *Client) Hosts(ctx context.Context) ([]adminwire.Host, error) {
-	var out adminwire.HostList
-	return out.Hosts, c.call(ctx, "GET", "/api/v1/admin/hosts", nil, nil, &out)
-}

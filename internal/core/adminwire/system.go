@@ -30,29 +30,6 @@ type Secret struct {
 	Value *string `json:"value"`
 }
 
-// Host is an agent that registered once.
-type Host struct {
-	AgentID             string         `json:"agentId"`
-	LifecycleClass      string         `json:"lifecycleClass"` // static or ephemeral
-	Status              string         `json:"status"`         // ready or unreachable
-	ConnectedInstanceID *string        `json:"connectedInstanceId"`
-	LastSeen            Time           `json:"lastSeen"`
-	Hostname            string         `json:"hostname"`
-	Platform            string         `json:"platform"`
-	Arch                string         `json:"arch"`
-	Version             string         `json:"version"`
-	MaxConcurrency      int            `json:"maxConcurrency"`
-	Running             []string       `json:"running"` // jobs that it holds, by id
-	Labels              []string       `json:"labels"`
-	MandatoryLabels     []string       `json:"mandatoryLabels"`
-	Properties          map[string]any `json:"properties"`
-}
-
-// HostList is every known agent by id.
-type HostList struct {
-	Hosts []Host `json:"hosts"`
-}
-
 // Health is the answer of a process that is alive.
 type Health struct {
 	Status      string  `json:"status"`

@@ -9,6 +9,7 @@ const (
 	KindInit      JobKind = "init"      // evaluates the functions of one job that only an agent can run
 	KindGenerator JobKind = "generator" // evaluates a function that gives jobs
 	KindBuild     JobKind = "build"     // packs source and dependencies for the jobs of its run
+	KindBringup   JobKind = "bringup"   // starts an agent on a host that has none
 )
 
 // Internal tells that the job was not written by the author as one of theirs: what needs jobs never sees it.
@@ -21,3 +22,8 @@ func InitJobName(workflow, target string) string { return "__init__" + workflow 
 
 // BuildJobName is the name of the job that packs source and dependencies.
 func BuildJobName(workflow string) string { return "__build__" + workflow }
+
+// BringupJobName is the name of the job that starts an agent on a host.
+func BringupJobName(workflow, agentID string) string {
+	return "__bringup__" + workflow + "__" + agentID
+}

@@ -36,6 +36,7 @@ const (
 	ReasonCancelled       = "cancelled"         // somebody asked for it
 	ReasonSuperseded      = "superseded"        // a newer run took its place in the concurrency group
 	ReasonInitFailure     = "init_failure"      // it never could start; see InitFailure
+	ReasonNeedless        = "needless"          // what it would have done is done
 	ReasonDriftDropped    = "drift_dropped"     // its generator no longer makes it
 	ReasonFailedJobs      = "failed_jobs"       // a run: jobs of it failed
 )

@@ -9,7 +9,7 @@ import (
 	"kici/internal/kit/collate"
 )
 
-// RosterHost is a host that a fan-out may reach: an agent that registered at some time.
+// RosterHost is a host that a fan-out may reach: an agent that registered at some time, or a host that somebody declared.
 type RosterHost struct {
 	AgentID    string
 	Name       string // as the agent says; several may say the same, and some say none
@@ -19,6 +19,9 @@ type RosterHost struct {
 	Ephemeral  bool // destroyed with its connection: what is gone stays gone
 	Connected  bool
 	LastSeenAt int64 // epoch milliseconds
+	// Uninitialized tells that the host was declared and has no agent: none of its own ever registered, and none that
+	// somebody started there for a while is connected.
+	Uninitialized bool
 }
 
 // HostState tells whether a host of the roster can be given work.
@@ -29,6 +32,7 @@ const (
 	HostReady       HostState = "ready"       // connected, and heard of within the grace
 	HostUnreachable HostState = "unreachable" // not so, but it may come back
 	HostStale       HostState = "stale"       // not so, and it never comes back
+	HostBare        HostState = "bare"        // it has no agent
 )
 
 // HostAction is what a fan-out does with a host. The words for hosts that cannot be reached are those of onUnreachable.
@@ -36,10 +40,11 @@ type HostAction string
 
 // The actions. All but HostSkip make a child.
 const (
-	HostChild HostAction = "child" // a job of its own
-	HostHold  HostAction = "hold"  // the same; it waits in the queue until the host returns or the queue's limit ends it
-	HostFail  HostAction = "fail"  // a job that is born failed
-	HostSkip  HostAction = "skip"  // none
+	HostChild   HostAction = "child"   // a job of its own
+	HostHold    HostAction = "hold"    // the same; it waits in the queue until the host returns or the queue's limit ends it
+	HostFail    HostAction = "fail"    // a job that is born failed
+	HostSkip    HostAction = "skip"    // none
+	HostBringUp HostAction = "bringup" // a job of its own, once another has started an agent on the host
 )
 
 // Fanout is what a job that runs on all hosts asks of the roster.
@@ -48,6 +53,7 @@ type Fanout struct {
 	Exclude       []Matcher     //
 	OnUnreachable string        // hold, fail, skip, or "" for hold
 	Grace         time.Duration // silence after which a connected host counts as lost
+	Uninitialized bool          // reaches hosts without an agent, too
 }
 
 // Place is one host that a fan-out selects. Label tells its child from all others of the fan-out, and Why says what keeps
@@ -94,6 +100,13 @@ func (f Fanout) policy() (HostAction, error) {
 func (f Fanout) place(h RosterHost, policy HostAction, now int64) Place {
 	silent := time.Duration(now-h.LastSeenAt) * time.Millisecond
 	p := Place{Host: h, Label: h.display(), State: HostReady, Action: HostChild}
+	if h.Uninitialized {
+		p.State, p.Action, p.Why = HostBare, HostSkip, fmt.Sprintf("host %s (agent %s) has no agent", p.Label, h.AgentID)
+		if f.Uninitialized {
+			p.Action = HostBringUp
+		}
+		return p
+	}
 	if h.Connected && silent <= f.Grace {
 		return p
 	}

@@ -153,3 +153,15 @@ func TestRosterProperties(t *testing.T) {
 		}
 	})
 }
+
+func TestHostsWithoutAnAgentAreReachedOnRequest(t *testing.T) {
+	bare := RosterHost{AgentID: "a", Labels: []string{"linux"}, Uninitialized: true}
+	for asked, want := range map[bool]HostAction{false: HostSkip, true: HostBringUp} {
+		for _, policy := range []string{"hold", "fail", "skip"} {
+			got, err := Fanout{Include: anyHost(), OnUnreachable: policy, Uninitialized: asked}.Roster([]RosterHost{bare}, rosterNow)
+			if err != nil || len(got) != 1 || got[0].Action != want || got[0].State != HostBare || got[0].Why != "host a (agent a) has no agent" {
+				t.Errorf("asked for %v, policy %s: %+v, %v", asked, policy, got, err)
+			}
+		}
+	}
+}

@@ -79,7 +79,7 @@ func Ended(a Aftermath, now int64) Outcome {
 	}
 	for _, d := range a.Dependants {
 		if !endsIn(o, d.Job.ID) {
-			advance(&o, d, now)
+			advance(&o, d, a.cause(), now)
 		}
 	}
 	turnWave(&o, a, now)
@@ -100,7 +100,7 @@ func Stuck(d Dependant) bool {
 func Recompute(jobs []Dependant, now int64) Outcome {
 	var o Outcome
 	for _, d := range jobs {
-		advance(&o, d, now)
+		advance(&o, d, upstreamCause{}, now)
 	}
 	return o
 }
@@ -153,8 +153,19 @@ func (o *Outcome) failBuild(a Aftermath, now int64) {
 	o.Run = &RunChange{InitFailure: &f, Reason: reasonOf(ci.ReasonInitFailure, f.Message, details)}
 }
 
+// upstreamCause is what people are told of the end of an upstream beside its name. The zero value is nothing.
+type upstreamCause struct{ upstream, text string }
+
+// cause is why a host was not brought up. Who looks at the job that was to run there has never seen the other.
+func (a Aftermath) cause() upstreamCause {
+	if a.Job.Kind != ci.KindBringup || a.Failure == nil {
+		return upstreamCause{}
+	}
+	return upstreamCause{a.Job.Name, ": " + a.Failure.Message}
+}
+
 // advance starts or skips one dependant.
-func advance(o *Outcome, d Dependant, now int64) {
+func advance(o *Outcome, d Dependant, cause upstreamCause, now int64) {
 	job := d.Job
 	if job.Status != ci.JobPending || job.NeedsSatisfied {
 		return // decided before
@@ -162,6 +173,9 @@ func advance(o *Outcome, d Dependant, now int64) {
 	switch verdict, edge := Needs(d.Edges); verdict {
 	case Unmet:
 		message := fmt.Sprintf("upstream_unmet: %s (%s)", edge.Upstream, edge.Status)
+		if edge.Upstream == cause.upstream {
+			message += cause.text
+		}
 		o.end(job, ci.JobSkipped, reasonOf(ci.ReasonUpstreamUnmet, message,
 			map[string]string{"upstream": edge.Upstream, "status": string(edge.Status)}), now)
 	case Ready:

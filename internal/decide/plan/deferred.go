@@ -230,8 +230,8 @@ type initResult struct {
 }
 
 // Resolve completes the place of a job with what its init job gave. Without a matrix the one job has the id of its place.
-// The needs of the place are not among the edges: they are the same, and so are those of whoever needs it. A failure is
-// of the job, for people; the error is a defect.
+// The needs of the place are not among the edges: they are the same, and so are those of whoever needs it; only the jobs
+// that start agents for its children are. A failure is of the job, for people; the error is a defect.
 func Resolve(in Input, known Known, base string, raw json.RawMessage) (Expansion, *ci.InitFailure, error) {
 	fail := func(category, message string) (Expansion, *ci.InitFailure, error) {
 		return Expansion{}, &ci.InitFailure{Scope: ci.ScopeJob, Category: category, Message: ci.CutText(message), JobName: ci.CutName(base)}, nil
@@ -256,13 +256,13 @@ func Resolve(in Input, known Known, base string, raw json.RawMessage) (Expansion
 	if err := ready.complete(j, open, result); err != nil {
 		return fail(categoryOf(err), err.Error())
 	}
-	if n := b.count - 1 + len(ready.children); n > b.in.MaxJobs {
+	if n := b.count - 1 + b.arriving(ready.children); n > b.in.MaxJobs {
 		return fail(ci.InitMatrixExpansion, fmt.Sprintf("workflow '%s' expands to %d jobs (max %d)", in.Workflow.Name, n, b.in.MaxJobs))
 	}
 	if err := b.materialise(j, ready); err != nil {
 		return Expansion{}, nil, err
 	}
-	return Expansion{Jobs: b.jobs}, nil, nil
+	return Expansion{Jobs: b.jobs, Edges: b.bringUps}, nil, nil
 }
 
 func categoryOf(err error) string {

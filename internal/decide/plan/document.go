@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -32,14 +33,17 @@ type document struct {
 	Platform           string            `json:"platform,omitempty"`
 	Arch               string            `json:"arch,omitempty"`
 	LockfileHash       string            `json:"lockfileHash,omitempty"`
+	RosterGraceMs      int64             `json:"rosterGraceMs,omitempty"`
+	MaxHosts           int               `json:"maxHosts,omitempty"`
 }
 
-// encode keeps what joining jobs are made from.
+// encode keeps what joining jobs are made from. The roster is not among it: they choose from the hosts of their own time.
 func (in Input) encode() (json.RawMessage, error) {
 	raw, err := json.Marshal(document{
 		Workflow: in.Workflow, Source: in.Source, Org: in.Org, RunID: in.RunID, ContentHashOmitted: in.ContentHashOmitted,
 		CacheShared: in.CacheShared, DispatchInputs: in.DispatchInputs, CheckMode: in.CheckMode, MaxJobs: in.MaxJobs,
 		Platform: in.Platform, Arch: in.Arch, LockfileHash: in.LockfileHash,
+		RosterGraceMs: in.RosterGrace.Milliseconds(), MaxHosts: in.MaxHosts,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode what workflow %s was planned from: %w", in.Workflow.Name, err)
@@ -69,6 +73,7 @@ func Decode(raw, event json.RawMessage) (Input, error) {
 		Workflow: lock.Workflows[0], Source: d.Source, Org: d.Org, RunID: d.RunID, ContentHashOmitted: d.ContentHashOmitted,
 		CacheShared: d.CacheShared, DispatchInputs: d.DispatchInputs, CheckMode: d.CheckMode, MaxJobs: d.MaxJobs,
 		Platform: d.Platform, Arch: d.Arch, LockfileHash: d.LockfileHash,
+		RosterGrace: time.Duration(d.RosterGraceMs) * time.Millisecond, MaxHosts: d.MaxHosts,
 	}
 	if err := json.Unmarshal(event, &in.Event); err != nil {
 		return Input{}, fmt.Errorf("decode the event of a run: %w", err)

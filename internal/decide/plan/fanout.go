@@ -21,6 +21,7 @@ type Child struct {
 	Values      lockfile.Pairs // of a matrix child, in the order that its name shows
 	Host        *Host          // of a host child
 	Failure     string         // of a host child: why it can never run; "" when it can
+	BringUp     bool           // of a host child: its host has no agent yet
 	Label       string         // the part of Name that tells it from its siblings
 	Index       int            // rank among the children by collation of names, of host children by agent id
 	Total       int            // 0: no position, since there are no siblings
@@ -80,10 +81,19 @@ func FanOutResolved(job string, combos []lockfile.Pairs) ([]Child, error) {
 	return matrixChildren(job, combos), nil
 }
 
+// fanOut multiplies a job by its hosts, or by its static matrix. The error is a *FanoutError.
+func (b *builder) fanOut(j lockfile.Job) ([]Child, error) {
+	if j.RunsOnAll != nil {
+		return b.hosts(j)
+	}
+	return FanOut(j)
+}
+
 // hosts makes the children of a job that runs on all hosts of the roster that fit. A host that is away and shall fail has
-// a child too, which says so.
+// a child too, which says so, and so has one without an agent that the job asks for.
 func (b *builder) hosts(j lockfile.Job) ([]Child, error) {
-	fanout := label.Fanout{Include: j.RunsOnAll.Include, Exclude: j.RunsOnAll.Exclude, OnUnreachable: j.OnUnreachable, Grace: b.in.RosterGrace}
+	fanout := label.Fanout{Include: j.RunsOnAll.Include, Exclude: j.RunsOnAll.Exclude, OnUnreachable: j.OnUnreachable,
+		Grace: b.in.RosterGrace, Uninitialized: j.IncludeUninitialized}
 	places, err := fanout.Roster(b.in.Roster, b.in.Now)
 	if err != nil {
 		return nil, fanoutError("job '%s': %v", j.Name, err)
@@ -98,6 +108,7 @@ func (b *builder) hosts(j lockfile.Job) ([]Child, error) {
 		return nil, err
 	}
 	for i, p := range places {
+		children[i].BringUp = p.Action == label.HostBringUp
 		if p.Action == label.HostFail {
 			children[i].Failure = fmt.Sprintf("job '%s' cannot run: %s", children[i].Name, p.Why)
 		}

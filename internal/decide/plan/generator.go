@@ -179,6 +179,9 @@ func (b *builder) generate(jobs []lockfile.Job, pinned func(string) bool) (membe
 		return nil, fmt.Errorf("marshal source of generated jobs: %w", err)
 	}
 	for i := range b.jobs {
+		if b.jobs[i].Kind == ci.KindBringup {
+			continue // it works for a member, and is none
+		}
 		b.jobs[i].Group, b.jobs[i].DynamicSource = b.generated.group, source
 		members = append(members, b.jobs[i].Name)
 	}
@@ -214,7 +217,7 @@ func (b *builder) join(known Known, generator, groupName string, members []strin
 	if groupName != "" {
 		b.expansion[group(groupName)] = append(without(b.expansion[group(groupName)], generator), members...)
 	}
-	x := Expansion{Jobs: b.jobs, Edges: edges(b.needs, b.expansion)}
+	x := Expansion{Jobs: b.jobs, Edges: append(edges(b.needs, b.expansion), b.bringUps...)}
 	kept := []Edge{}
 	for _, e := range known.Edges {
 		if !e.ViaGroup || e.Upstream != generator {

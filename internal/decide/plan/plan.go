@@ -86,6 +86,7 @@ type Job struct {
 	// Deferred tells that the job waits for the init job that names it as its Target; it has no Config until then.
 	Deferred      bool
 	Target        string          // of an init job: base name of the job it works for
+	BringsUp      string          // of a bring-up: the id of the agent that it starts
 	Group         string          // of generated jobs, and of their generator: the group that dependants name
 	DynamicSource json.RawMessage // of a generated job: how its agent makes it again, without the event
 	WaveGated     bool            // waits for a place in its fan-out
@@ -170,6 +171,7 @@ type builder struct {
 	expansion map[string][]string // base name or group → names of its jobs
 	taken     map[string]int      // names in use, with the number of children that asked for each
 	grows     bool
+	bringUps  []Edge            // from children to the jobs that start an agent on their hosts
 	generated *generation       // of jobs that a generator gave
 	pins      map[string]string // of those, base name → the only agent that may take the job
 }
@@ -195,20 +197,22 @@ func (b *builder) add(i int, j lockfile.Job) error {
 func (b *builder) finish() ([]Job, []Edge, error) {
 	edges := edges(b.needs, b.expansion)
 	markRoots(b.jobs, b.needs, edges)
-	if b.in.Packing == nil {
-		return b.jobs, edges, nil
-	}
-	build, err := b.buildJob()
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, j := range b.jobs {
-		if j.Root && j.InitFailure == nil {
-			b.jobs[i].Root = false
-			edges = append(edges, Edge{Job: j.Name, Upstream: build.Name, RunOn: []ci.JobStatus{ci.JobSuccess}})
+	jobs := b.jobs
+	if b.in.Packing != nil {
+		build, err := b.buildJob()
+		if err != nil {
+			return nil, nil, err
 		}
+		for i, j := range b.jobs {
+			if j.Root && j.InitFailure == nil && j.Kind != ci.KindBringup {
+				b.jobs[i].Root = false
+				edges = append(edges, Edge{Job: j.Name, Upstream: build.Name, RunOn: []ci.JobStatus{ci.JobSuccess}})
+			}
+		}
+		jobs = append([]Job{build}, jobs...)
 	}
-	return append([]Job{build}, b.jobs...), edges, nil
+	b.uproot(jobs)
+	return jobs, append(edges, b.bringUps...), nil
 }
 
 // born adds a job that fails at birth.
@@ -237,8 +241,8 @@ func (b *builder) static(j lockfile.Job) error {
 	case open.any():
 		return b.deferred(j, ready, open)
 	}
-	if b.count+len(ready.children) > b.in.MaxJobs {
-		b.count += len(ready.children) // the plan is refused; only the number matters
+	if n := b.arriving(ready.children); b.count+n > b.in.MaxJobs {
+		b.count += n // the plan is refused; only the number matters
 		return nil
 	}
 	return b.materialise(j, ready)
@@ -274,12 +278,7 @@ func (b *builder) prepare(j lockfile.Job) (ready prepared, open unresolved, refu
 	if open = needsAgent(j, bound); open.matrix {
 		return ready, open, nil
 	}
-	if j.RunsOnAll != nil {
-		ready.children, err = b.hosts(j)
-	} else {
-		ready.children, err = FanOut(j)
-	}
-	if err != nil {
+	if ready.children, err = b.fanOut(j); err != nil {
 		return ready, open, &refusal{ci.InitMatrixExpansion, err.Error()}
 	}
 	return ready, open, nil
@@ -308,6 +307,11 @@ func (b *builder) materialise(j lockfile.Job, ready prepared) error {
 			p.InitFailure = &ci.InitFailure{Scope: ci.ScopeJob, Category: ci.InitNoAgent, Message: ci.CutText(c.Failure), JobName: ci.CutName(p.Name)}
 		} else if p.Config, err = shared.child(p); err != nil {
 			return err
+		}
+		if c.BringUp {
+			if err := b.bringUp(p.Name, *c.Host); err != nil {
+				return err
+			}
 		}
 		b.push(p, j)
 	}
@@ -363,13 +367,13 @@ func (b *builder) unable(j lockfile.Job) *refusal {
 func (b *builder) tooMany(i int) *ci.InitFailure {
 	count := b.count
 	for _, j := range b.in.Workflow.Jobs[i+1:] {
-		children, err := FanOut(j)
+		children, err := b.fanOut(j)
 		switch {
 		case j.Kind() == lockfile.KindUnknown:
 		case err != nil:
 			count++ // one job that is born failed
 		default:
-			count += len(children)
+			count += b.arriving(children)
 		}
 	}
 	return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitMatrixExpansion, Message: ci.CutText(

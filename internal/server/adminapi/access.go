@@ -86,6 +86,9 @@ var accesses = map[string]access{
 	"GET " + base + "/orchestrator/drain":                             {"orchestrator.drain.read", "node", ""},
 	"POST " + base + "/orchestrator/drain":                            {"orchestrator.drain", "node", ""},
 	"GET " + base + "/hosts":                                          {"fleet.read", "fleet", ""},
+	"GET " + base + "/hosts/{agent}":                                  {"fleet.read", "host", "agent"},
+	"PUT " + base + "/hosts/{agent}":                                  {"host.declare", "host", "agent"},
+	"DELETE " + base + "/hosts/{agent}":                               {"host.remove", "host", "agent"},
 	"GET " + base + "/event-log":                                      {"event_log.list.read", "event_log", ""},
 	"GET " + base + "/event-log/{delivery}":                           {"event_log.detail.read", "event_log", "delivery"},
 }

@@ -188,10 +188,9 @@ func (a *API) routes() []route {
 		{"GET " + base + "/queue/{id}", auth.RunRead, false, a.showQueued},
 		{"GET " + base + "/orchestrator/drain", auth.OrchestratorDrain, true, a.showDrain},
 		{"POST " + base + "/orchestrator/drain", auth.OrchestratorDrain, true, a.changeDrain},
-		{"GET " + base + "/hosts", auth.RunRead, true, a.listHosts},
 		{"GET " + base + "/event-log", auth.EventLogRead, false, a.listDeliveries},
 		{"GET " + base + "/event-log/{delivery}", auth.EventLogRead, false, a.showDelivery},
-	}, a.contextRoutes()...)
+	}, append(a.hostRoutes(), a.contextRoutes()...)...)
 }
 
 // mux puts the gate before every route that needs a token. Which one is decided by the table alone.

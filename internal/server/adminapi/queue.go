@@ -56,15 +56,6 @@ func (a *API) showQueued(r *http.Request) (answer, error) {
 	return ok(entries[0])
 }
 
-// listHosts shows agents that are gone, too: an operator looks for the machine that is missing.
-func (a *API) listHosts(r *http.Request) (answer, error) {
-	hosts, err := report.Hosts(r.Context(), a.DB.Read())
-	if err != nil {
-		return answer{}, err
-	}
-	return ok(adminwire.HostList{Hosts: hosts})
-}
-
 // listDeliveries is where one looks when a push started nothing. It never holds a payload.
 func (a *API) listDeliveries(r *http.Request) (answer, error) {
 	q := r.URL.Query()

@@ -190,6 +190,9 @@ func (e *Engine) Connected(ctx context.Context, agentID string, inFlight []wire.
 			return nil, err
 		}
 	}
+	if err := e.broughtUp(ctx, agentID); err != nil {
+		return nil, err
+	}
 	return e.strays(ctx, agentID, inFlight)
 }
 

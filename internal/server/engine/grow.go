@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"kici/internal/core/ci"
+	"kici/internal/core/label"
 	"kici/internal/core/wire"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/decide/plan"
@@ -54,8 +55,8 @@ func categoryOf(kind ci.JobKind) string {
 }
 
 func (e *Engine) grow(ctx context.Context, tx *store.Tx, job lifecycle.Job, data wire.JobData) ([]lifecycle.Outcome, *ci.InitFailure, error) {
-	if job.Kind == ci.KindBuild {
-		return nil, nil, nil
+	if job.Kind == ci.KindBuild || job.Kind == ci.KindBringup {
+		return nil, nil, nil // what they give lies elsewhere
 	}
 	g, err := loadGrowth(ctx, tx, job, e.clock.Millis())
 	if err != nil {
@@ -95,6 +96,11 @@ func loadGrowth(ctx context.Context, tx *store.Tx, job lifecycle.Job, now int64)
 	if g.in, err = plan.Decode(json.RawMessage(document), json.RawMessage(event)); err != nil {
 		return nil, err
 	}
+	members, err := fleet.Members(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	g.in.Roster, g.in.Now = fleet.Roster(members), now
 	if err := g.loadNames(ctx, tx); err != nil {
 		return nil, err
 	}
@@ -172,7 +178,7 @@ func (g *growth) fill(ctx context.Context, tx *store.Tx, result json.RawMessage)
 		}
 		return append(outcomes, lifecycle.Completed(place)), nil, err
 	}
-	if err := g.replace(ctx, tx, place, x.Jobs); err != nil {
+	if err := g.replace(ctx, tx, place, x); err != nil {
 		return nil, nil, err
 	}
 	outcomes, err := g.judge(ctx, tx, x.Jobs, nil)
@@ -191,12 +197,16 @@ func completePlace(ctx context.Context, tx *store.Tx, j plan.Job) error {
 	return nil
 }
 
-// replace puts children in the place of a job that was not made yet.
-func (g *growth) replace(ctx context.Context, tx *store.Tx, place lifecycle.Job, children []plan.Job) error {
-	if err := g.jobs(ctx, tx, children, int64(place.Position), 1); err != nil {
+// replace puts children in the place of a job that was not made yet. What needs the place needs the children, and not the
+// jobs that start agents for them.
+func (g *growth) replace(ctx context.Context, tx *store.Tx, place lifecycle.Job, x plan.Expansion) error {
+	if err := g.jobs(ctx, tx, x.Jobs, int64(place.Position), 1); err != nil {
 		return err
 	}
-	for _, c := range children {
+	for _, c := range x.Jobs {
+		if c.Kind == ci.KindBringup {
+			continue
+		}
 		for _, statement := range []string{copyNeeds, copyDependants} {
 			if _, err := tx.ExecContext(ctx, statement, place.ID, c.ID); err != nil {
 				return fmt.Errorf("put job %s in the place of %s: %w", c.Name, place.Name, err)
@@ -211,7 +221,7 @@ func (g *growth) replace(ctx context.Context, tx *store.Tx, place lifecycle.Job,
 			return fmt.Errorf("remove the place of job %s: %w", place.Name, err)
 		}
 	}
-	return nil
+	return g.edges(ctx, tx, x.Edges, g.edgeEnd)
 }
 
 // generate adds what a generator gave, in the place of its group.
@@ -224,12 +234,8 @@ func (g *growth) generate(ctx context.Context, tx *store.Tx, result json.RawMess
 	if err != nil {
 		return nil, nil, err
 	}
-	roster, err := fleet.List(ctx, tx)
-	if err != nil {
-		return nil, nil, err
-	}
 	x, failure, err := plan.Generate(g.in, g.known, plan.Generated{Generator: g.job.Name, Jobs: result, Snapshot: snapshot,
-		Pinned: func(id string) bool { return knows(roster, id) }})
+		Pinned: g.knows})
 	if err != nil || failure != nil {
 		return nil, failure, err
 	}
@@ -258,13 +264,9 @@ func (g *growth) generate(ctx context.Context, tx *store.Tx, result json.RawMess
 	return append(broken, outcomes...), nil, err
 }
 
-func knows(roster []fleet.Agent, id string) bool {
-	for _, a := range roster {
-		if a.ID == id {
-			return true
-		}
-	}
-	return false
+// knows tells whether a text is the id of a host of the roster.
+func (g *growth) knows(id string) bool {
+	return slices.ContainsFunc(g.in.Roster, func(h label.RosterHost) bool { return h.AgentID == id })
 }
 
 // broken ends jobs that the run had already and that can no longer run.

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
 	"kici/internal/decide/plan"
+	"kici/internal/server/fleet"
 )
 
 // plan registers a run of a workflow with these lock file jobs, as the pipeline does.
@@ -22,7 +24,10 @@ func (b *bench) plan(runID string, packing *plan.Packing, members string, jobs .
 		b.t.Fatal(perr)
 	}
 	event := ci.Event{Type: "push", TargetBranch: "main", Payload: json.RawMessage(`{}`)}
+	known, err := fleet.Members(b.t.Context(), b.db.Read())
+	b.must(err)
 	p, err := plan.Build(plan.Input{Workflow: f.Workflows[0], Event: event, Org: "default", RunID: runID, Packing: packing,
+		Roster: fleet.Roster(known), Now: b.now.Load(), RosterGrace: time.Minute,
 		Source: plan.Source{Repo: "acme/app", Ref: "main", SHA: "abc", Provider: "local"}})
 	b.must(err)
 	r := registration(runID)

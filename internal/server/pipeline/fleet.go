@@ -24,16 +24,19 @@ func (p *Pipeline) addFleet(ctx context.Context, in *plan.Input) error {
 	if !packs && !plan.NeedsFleet(in.Workflow) {
 		return nil
 	}
-	agents, err := fleet.List(ctx, p.deps.DB.Read())
+	members, err := fleet.Members(ctx, p.deps.DB.Read())
 	if err != nil {
 		return err
 	}
+	var agents []fleet.Agent
+	for _, m := range members {
+		if m.Agent != nil {
+			agents = append(agents, *m.Agent)
+		}
+	}
 	in.Now, in.RosterGrace, in.MaxHosts = p.deps.Clock.Millis(), cmp.Or(p.deps.Hosts.Grace, rosterGrace), cmp.Or(p.deps.Hosts.Max, ci.MaxFanoutHosts)
 	in.Platform, in.Arch = platform(plan.FirstSelector(in.Workflow), agents)
-	for _, a := range agents {
-		in.Roster = append(in.Roster, label.RosterHost{AgentID: a.ID, Name: a.Hostname, Labels: a.Labels, Platform: a.Platform, Arch: a.Arch,
-			Ephemeral: a.SingleUse(), Connected: a.Connected(), LastSeenAt: a.LastSeenAt})
-	}
+	in.Roster = fleet.Roster(members)
 	if packs && slices.ContainsFunc(agents, builds) {
 		return p.addPacking(ctx, in)
 	}

@@ -38,6 +38,9 @@ func Explain(ctx context.Context, q store.Querier, runID, drainingNode string) (
 	if x.slots, err = slotsOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
+	if x.bringUps, err = bringUpsOf(ctx, q, runID); err != nil {
+		return adminwire.Explanation{}, err
+	}
 	out := adminwire.Explanation{RunID: runID, WorkflowName: run.WorkflowName, Status: run.Status, Reason: run.Reason,
 		CancelledBy: run.CancelledBy, Jobs: make([]adminwire.ExplainedJob, len(x.jobs))}
 	for i, j := range x.jobs {
@@ -85,6 +88,25 @@ type explainer struct {
 	holds  []Hold
 	slots  slots
 	runID  string
+	// bringUps are the hosts on which jobs of the run start agents, by the names of those jobs.
+	bringUps map[string]string
+}
+
+func bringUpsOf(ctx context.Context, q store.Querier, runID string) (map[string]string, error) {
+	rows, err := q.QueryContext(ctx, "SELECT job_name, variant_label FROM execution_jobs WHERE run_id = $1 AND brings_up IS NOT NULL", runID)
+	if err != nil {
+		return nil, fmt.Errorf("list bring-ups of run %s: %w", runID, err)
+	}
+	defer rows.Close()
+	out := map[string]string{}
+	for rows.Next() {
+		var name, host string
+		if err := rows.Scan(&name, &host); err != nil {
+			return nil, err
+		}
+		out[name] = host
+	}
+	return out, rows.Err()
 }
 
 func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
@@ -190,6 +212,14 @@ type openNeed struct {
 	Job    string         `json:"job"`
 	Status ci.JobStatus   `json:"status"`
 	RunOn  []ci.JobStatus `json:"runOn"`
+	Host   string         `json:"host,omitempty"` // on which the job starts an agent
+}
+
+func (n openNeed) String() string {
+	if n.Host != "" {
+		return fmt.Sprintf("host %s to be brought up by job %s (%s)", n.Host, n.Job, n.Status)
+	}
+	return fmt.Sprintf("%s (%s)", n.Job, n.Status)
 }
 
 // openNeeds are the needs of a job that have not ended.
@@ -198,7 +228,7 @@ func (x explainer) openNeeds(j adminwire.Job) []openNeed {
 	for _, need := range j.Needs {
 		for _, up := range x.jobs {
 			if up.JobName == need.UpstreamName && !up.Status.Terminal() {
-				open = append(open, openNeed{up.JobName, up.Status, need.RunOn})
+				open = append(open, openNeed{up.JobName, up.Status, need.RunOn, x.bringUps[up.JobName]})
 			}
 		}
 	}
@@ -209,7 +239,7 @@ func needs(open []openNeed) ci.Reason {
 	shown := open[:min(len(open), ci.MaxListEntries)]
 	texts := make([]string, len(shown))
 	for i, n := range shown {
-		texts[i] = fmt.Sprintf("%s (%s)", n.Job, n.Status)
+		texts[i] = n.String()
 	}
 	message := "waits for " + strings.Join(texts, ", ")
 	if more := len(open) - len(shown); more > 0 {

@@ -226,6 +226,13 @@ var situations = []struct {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
 		f.draining = "n"
 	}},
+	{"bring-up", func(f *floor) {
+		up, child := job("__bringup__ci__web-3", on(plan.CapabilitySSH)), job("deploy (web-3)", label.Selector{Pin: "web-3"})
+		up.Kind, up.BringsUp, up.VariantLabel = ci.KindBringup, "web-3", "web-3"
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux")), up, child}, Edges: []plan.Edge{
+			{Job: "deploy (web-3)", Upstream: "build", RunOn: []ci.JobStatus{ci.JobSuccess}},
+			{Job: "deploy (web-3)", Upstream: "__bringup__ci__web-3", RunOn: []ci.JobStatus{ci.JobSuccess, ci.JobSkipped}}}})
+	}},
 	{"wave", func(f *floor) {
 		f.agent("a-1", []string{"linux"}, nil)
 		var jobs []plan.Job
