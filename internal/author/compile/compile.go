@@ -5,6 +5,7 @@ package compile
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +25,9 @@ const LockName = "kici.lock.json"
 
 // DefaultDir is the folder of workflows in a repository.
 const DefaultDir = ".kici"
+
+// ErrFolder is the error for a folder of workflows that cannot be one.
+var ErrFolder = errors.New("find folder of workflows")
 
 // Options say what to compile.
 type Options struct {
@@ -54,6 +58,33 @@ type Result struct {
 	// a Diagnostics error those that could be told. A package manager's lock file is among them where it would count,
 	// even when it is not there.
 	Inputs []string
+	// Searched are the folders, there or not, in which a new file may be one of hashFiles; named as Inputs are.
+	Searched []string
+	// Sources says of each workflow file what was made of it, in the order of their names.
+	Sources []Source
+	// Fixtures are the events to try them with, in the order of the files. They are no part of the lock file.
+	Fixtures []Fixture
+}
+
+// Fixture is an event that an author has exported to try workflows with.
+type Fixture struct {
+	ID      string
+	File    string          // that exports it, relative to the repository
+	Options json.RawMessage // as the author wrote them, an object
+
+	at bundle.Place
+}
+
+// Source is one workflow file as it was compiled.
+type Source struct {
+	// File is relative to the repository, as Imports and Hashed are.
+	File      string   `json:"file"`
+	Workflows []string `json:"workflows"`
+	// Imports are the other files of the repository in its bundle, Hashed those that hashFiles adds to its hash.
+	Imports []string `json:"imports,omitempty"`
+	Hashed  []string `json:"hashFiles,omitempty"`
+	// NeedsNode says why it runs on Node; "" is the embedded host.
+	NeedsNode string `json:"needsNode,omitempty"`
 }
 
 // Compile compiles every workflow file and writes the lock file when it differs. Mistakes of the author are a
@@ -74,9 +105,9 @@ func Compile(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{Path: filepath.Join(root, kiciDir, LockName), Inputs: inputsOf(units)}
+	res := Result{Path: filepath.Join(root, kiciDir, LockName), Inputs: inputsOf(units), Searched: searchedBy(units)}
 	if res.Warnings, err = judge(units); err != nil {
-		return Result{Inputs: res.Inputs}, err
+		return Result{Inputs: res.Inputs, Searched: res.Searched}, err
 	}
 	if o.Typecheck {
 		wrong, err := typecheck(ctx, root, kiciDir)
@@ -84,7 +115,7 @@ func Compile(ctx context.Context, o Options) (Result, error) {
 			err = wrong
 		}
 		if err != nil {
-			return Result{Inputs: res.Inputs}, err
+			return Result{Inputs: res.Inputs, Searched: res.Searched}, err
 		}
 	}
 	hash, asked, err := dependencies(root)
@@ -93,10 +124,12 @@ func Compile(ctx context.Context, o Options) (Result, error) {
 	}
 	res.Inputs = slices.Compact(slices.Sorted(slices.Values(append(res.Inputs, asked...))))
 	if res.Lock, res.Jobs, err = write(units, hash); err != nil {
-		return Result{Inputs: res.Inputs}, err
+		return Result{Inputs: res.Inputs, Searched: res.Searched}, err
 	}
 	for _, u := range units {
 		res.Workflows += len(u.workflows)
+		res.Sources = append(res.Sources, u.summary())
+		res.Fixtures = append(res.Fixtures, u.fixtures...)
 	}
 	res.Changed, err = store(res.Path, res.Lock, o.Check)
 	return res, err
@@ -113,6 +146,33 @@ func inputsOf(units []*unit) []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+func searchedBy(units []*unit) []string {
+	var list []string
+	for _, u := range units {
+		for _, w := range u.workflows {
+			list = append(list, w.searched...)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func (u *unit) summary() Source {
+	s := Source{File: u.file, Workflows: []string{}, NeedsNode: u.needsNode}
+	for _, w := range u.workflows {
+		s.Workflows = append(s.Workflows, w.name)
+		s.Hashed = append(s.Hashed, w.assets...)
+	}
+	slices.Sort(s.Hashed)
+	s.Hashed = slices.Compact(s.Hashed)
+	for _, name := range u.imports {
+		if name != u.file {
+			s.Imports = append(s.Imports, name)
+		}
+	}
+	return s
 }
 
 func (o Options) folders() (root, kiciDir string, err error) {
@@ -133,7 +193,7 @@ func (o Options) folders() (root, kiciDir string, err error) {
 		}
 	}
 	if !filepath.IsLocal(kiciDir) {
-		return "", "", fmt.Errorf("find folder of workflows: %q is outside of the repository", kiciDir)
+		return "", "", fmt.Errorf("%w: %q is outside of the repository", ErrFolder, kiciDir)
 	}
 	return root, filepath.Clean(kiciDir), nil
 }
@@ -159,7 +219,7 @@ func compileUnits(ctx context.Context, root string, files []string) ([]*unit, er
 // judge looks at the files together and parts errors from warnings.
 func judge(units []*unit) (warnings []Diagnostic, err error) {
 	var wrong Diagnostics
-	first := map[string]*unit{}
+	first, fixtures := map[string]*unit{}, map[string]*unit{}
 	count := 0
 	for _, u := range units {
 		for _, p := range u.problems {
@@ -170,15 +230,22 @@ func judge(units []*unit) (warnings []Diagnostic, err error) {
 			}
 		}
 		count += len(u.workflows)
-		if len(u.workflows) == 0 && len(u.problems) == 0 {
+		if len(u.workflows) == 0 && len(u.fixtures) == 0 && len(u.problems) == 0 {
 			warnings = append(warnings, Diagnostic{File: u.file, Severity: SeverityWarning, Code: "W001", Text: "the file exports no workflow"})
 		}
 		for _, w := range u.workflows {
 			if other := first[w.name]; other != nil {
-				wrong = append(wrong, duplicate(u, w, other))
+				wrong = append(wrong, u.duplicate("E107", "workflow", w.name, w.at, other))
 				continue
 			}
 			first[w.name] = u
+		}
+		for _, f := range u.fixtures {
+			if other := fixtures[f.ID]; other != nil {
+				wrong = append(wrong, u.duplicate("E121", "fixture", f.ID, f.at, other))
+				continue
+			}
+			fixtures[f.ID] = u
 		}
 	}
 	if count == 0 && len(wrong) == 0 {
@@ -197,14 +264,15 @@ func judge(units []*unit) (warnings []Diagnostic, err error) {
 	return warnings, nil
 }
 
-func duplicate(u *unit, w workflow, other *unit) Diagnostic {
+// duplicate is the mistake of a second thing of a name, at its place.
+func (u *unit) duplicate(code, what, name string, at bundle.Place, other *unit) Diagnostic {
 	d := Diagnostic{
-		File: u.file, Severity: SeverityError, Code: "E107",
-		Text:       fmt.Sprintf("a workflow named '%s' is already in %s", w.name, other.file),
-		Suggestion: "give one of them another name: a name is one workflow's in the whole repository",
+		File: u.file, Severity: SeverityError, Code: code,
+		Text:       fmt.Sprintf("a %s named '%s' is already in %s", what, name, other.file),
+		Suggestion: fmt.Sprintf("give one of them another name: a name is one %s's in the whole repository", what),
 	}
-	if w.at.File != "" {
-		d.File, d.Line, d.Column, d.Frame = w.at.File, w.at.Line, w.at.Column, u.frame(w.at)
+	if at.File != "" {
+		d.File, d.Line, d.Column, d.Frame = at.File, at.Line, at.Column, u.frame(at)
 	}
 	return d
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"kici/internal/author/bundle"
@@ -23,9 +24,11 @@ type unit struct {
 	source     string
 
 	workflows []workflow
+	fixtures  []Fixture
 	problems  Diagnostics
 	imports   []string // all files of the repository in the bundle
 	script    []byte
+	needsNode string // why, "" when it does not
 	smap      *bundle.Map
 }
 
@@ -37,6 +40,7 @@ type workflow struct {
 
 	assetDigest string
 	assets      []string
+	searched    []string // folders in which patterns of hashFiles look for files, there or not
 }
 
 type field struct {
@@ -74,6 +78,11 @@ type (
 			Name, Export string
 			Fields       [][2]json.RawMessage
 		}
+		Fixtures []struct {
+			ID      string
+			Options json.RawMessage
+			Stack   string
+		}
 		Problems []struct{ Severity, Code, Message, Suggestion, Stack string }
 	}
 )
@@ -99,7 +108,7 @@ func compileUnit(ctx context.Context, root, file string) (*unit, error) {
 	if u.smap, err = bundle.ParseMap(b.Map); err != nil {
 		return nil, err
 	}
-	u.script, u.imports = b.Script, b.Sources
+	u.script, u.imports, u.needsNode = b.Script, b.Sources, b.NeedsNode
 	return u, u.evaluate(ctx, b)
 }
 
@@ -190,11 +199,18 @@ func (u *unit) collect(q questions, d description) error {
 		// Patterns that are no list of texts are among the problems already.
 		if json.Unmarshal(q.Workflows[i].HashFiles, &patterns) == nil && len(patterns) > 0 {
 			var err error
-			if one.assetDigest, one.assets, err = lockfile.AssetDigest(os.DirFS(u.root), patterns); err != nil {
+			files := &askedFiles{FS: os.DirFS(u.root)}
+			if one.assetDigest, one.assets, err = lockfile.AssetDigest(files, patterns); err != nil {
 				u.problem(SeverityError, "E119", "hashFiles: "+err.Error(), "", q.Workflows[i].Stack)
 			}
+			one.searched = slices.DeleteFunc(files.names, func(name string) bool { return slices.Contains(one.assets, name) })
 		}
 		u.workflows = append(u.workflows, one)
+	}
+	for _, f := range d.Fixtures {
+		one := Fixture{ID: f.ID, File: u.file, Options: f.Options}
+		one.at, _ = u.smap.Author(f.Stack)
+		u.fixtures = append(u.fixtures, one)
 	}
 	return nil
 }

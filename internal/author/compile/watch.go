@@ -36,7 +36,7 @@ func watch(ctx context.Context, o Options, ticks <-chan time.Time, report func(R
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		w.learn(result.Inputs, seen)
+		w.learn(result, seen)
 		report(result, err)
 		for maps.Equal(seen, w.look()) {
 			select {
@@ -63,17 +63,18 @@ type stamp struct {
 
 // learn adds the inputs of a compilation to what is looked at, and their state to what was seen. None are forgotten: a
 // compilation that failed may know fewer than there are, and one look too many costs little.
-func (w *watcher) learn(inputs []string, seen map[string]stamp) {
-	for _, input := range inputs {
-		if strings.HasPrefix(input, filepath.ToSlash(w.kiciDir)+"/") {
-			continue
+func (w *watcher) learn(result Result, seen map[string]stamp) {
+	paths := result.Searched
+	for _, input := range result.Inputs {
+		if !strings.HasPrefix(input, filepath.ToSlash(w.kiciDir)+"/") {
+			// A new file beside an input may be one, too: what an import finds first.
+			paths = append(paths, input, filepath.ToSlash(filepath.Dir(input)))
 		}
-		// A new file beside an input may be one, too: that of another pattern of hashFiles, or what an import finds first.
-		for _, path := range []string{input, filepath.ToSlash(filepath.Dir(input))} {
-			if _, known := seen[path]; !known {
-				w.elsewhere = append(w.elsewhere, path)
-				seen[path] = w.stamp(path)
-			}
+	}
+	for _, path := range paths {
+		if _, known := seen[path]; !known {
+			w.elsewhere = append(w.elsewhere, path)
+			seen[path] = w.stamp(path)
 		}
 	}
 }

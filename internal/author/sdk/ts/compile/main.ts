@@ -34,6 +34,7 @@ interface Answers {
 
 interface Description {
   workflows: { name: string; export: string; fields: [string, unknown][] }[];
+  fixtures: { id: string; options: unknown; stack: string }[];
   problems: Problem[];
 }
 
@@ -47,6 +48,15 @@ function workflows(): Exported[] {
   for (const name of Object.keys(named).sort()) all.push({ export: `#${name}`, workflow: named[name] });
   const seen = new Set<unknown>();
   return all.filter(({ workflow: w }) => isWorkflow(w) && !seen.has(w) && seen.add(w));
+}
+
+/** The fixtures of the module: every exported one, also in lists. */
+function fixtures(): Description['fixtures'] {
+  const all = Object.values(module as Record<string, any>).flat().filter((v) => v?._tag === 'Fixture');
+  return [...new Set(all)].map((f) => {
+    const { _tag, id, ...options } = f;
+    return { id, options, stack: siteOf(f) };
+  });
 }
 
 // A list that gives each entry a number, the same for equal entries.
@@ -95,6 +105,7 @@ function describe(answers: Answers): Description {
     workflows: workflows().map(({ export: name, workflow }) => ({
       name: String(workflow.name), export: name, fields: Object.entries(describeWorkflow(workflow, report)),
     })),
+    fixtures: fixtures(),
     problems: report.problems,
   };
 }

@@ -322,8 +322,36 @@ declare module '@kici-dev/sdk' {
   /** Inputs for dispatch() and schedule(). Schemas may be text, number, integer, boolean, enum and literal. */
   export function defineDispatchInputs<S extends Record<string, Schema<any>>>(schemas: S): DispatchInputs<S>;
 
-  /** A named event for test runs. */
-  export function fixture(id: string, options?: any): any;
+  /** The event of a fixture, as triggers, rules and steps see it. */
+  export interface FixtureEvent {
+    /** `push`, `pull_request`, `dispatch`, … */
+    type: string;
+    action?: string;
+    /** The branch that is pushed to, or that a pull request is for. */
+    targetBranch?: string;
+    sourceBranch?: string;
+    /** What the forge sent. */
+    payload?: Record<string, unknown>;
+  }
+  export interface FixtureOptions {
+    /** Shown by `kici fixture list`. */
+    description?: string;
+    /** A built-in event (`push`, `pr:open`, `schedule:0 4 * * *`; `kici fixture list` shows all), or a whole one. */
+    event: string | FixtureEvent;
+    /** Branch of a built-in event; `main` when there is none. */
+    branch?: string;
+    /** Payload of a built-in event, in place of the one that it comes with. */
+    payload?: Record<string, unknown>;
+    /** The files that count as changed. Without, filters for paths pass. */
+    changedFiles?: string[];
+    /** Inputs of a dispatch. */
+    inputs?: Record<string, string | number | boolean>;
+  }
+  /**
+   * A named event to try workflows with: export it from a workflow file, and `kici preview ID` and `kici run local ID`
+   * know it.
+   */
+  export function fixture(id: string, options: FixtureOptions): FixtureOptions & { readonly id: string };
 
   // ---------------------------------------------------------------- waiting, checking
 

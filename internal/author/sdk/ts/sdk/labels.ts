@@ -8,8 +8,16 @@ export type LabelMatcher = { kind: 'exact'; value: string } | { kind: 'regex'; s
 export function toMatcher(label: unknown): LabelMatcher {
   if (label instanceof RegExp) return { kind: 'regex', source: label.source, flags: label.flags };
   if (typeof label !== 'string' || label === '') throw new Error(`a label must be text or a regular expression, not ${JSON.stringify(label) ?? typeof label}`);
-  return isGlob(label) ? { kind: 'regex', source: globSource(label), flags: '' } : { kind: 'exact', value: label };
+  if (!isGlob(label)) return { kind: 'exact', value: label };
+  const source = globSource(label);
+  globs.set(source, label);
+  return { kind: 'regex', source, flags: '' };
 }
+
+const globs = new Map<string, string>();
+
+/** The expression as its author wrote it: the glob that it was made of, or itself. */
+export const written = (source: string, flags: string): string => globs.has(source) ? `'${globs.get(source)}'` : `/${source}/${flags}`;
 
 /** Turns one label or a list into matchers. */
 export function toMatchers(labels: unknown): LabelMatcher[] {
