@@ -27,6 +27,7 @@ import (
 type trial struct {
 	Process
 	dir      string
+	kiciDir  string
 	branch   string
 	sha      string
 	files    []string
@@ -39,13 +40,16 @@ type trial struct {
 	repo   local.Repository
 	lock   *lockfile.File
 	stale  bool // the lock file on disk is another one
+	kept   []compile.Fixture
 	event  ci.Event
+	inputs map[string]string // those that a fixture brings
 	source plan.Source
 }
 
 func (t *trial) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&t.dir, "dir", ".", "folder in the repository")
+	f.StringVar(&t.kiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows, from the root of the repository")
 	f.StringVar(&t.branch, "branch", "main", "branch of a built-in event")
 	f.StringVar(&t.sha, "sha", "", "commit of a built-in event (default: the one that is checked out)")
 	f.StringSliceVar(&t.files, "files", nil, "changed files; without, filters for paths pass")
@@ -75,16 +79,8 @@ func (t *trial) prepare(cmd *cobra.Command, name string) error {
 	if t.workflow != "" && t.lock.Workflow(t.workflow) == nil {
 		return usage("no workflow is called %q; there are: %s", t.workflow, strings.Join(workflowNames(t.lock.Workflows), ", "))
 	}
-	d, err := t.delivery(cmd, name)
-	if err != nil {
+	if t.event, err = t.find(cmd, name); err != nil {
 		return err
-	}
-	var files []string
-	if cmd.Flags().Changed("files") {
-		files = append([]string{}, t.files...)
-	}
-	if t.event, err = d.Envelope(files); err != nil {
-		return usage("%w", err)
 	}
 	t.event.SourceRepo = cmp.Or(t.event.SourceRepo, t.repo.Name)
 	t.source = plan.Source{Repo: t.event.SourceRepo, CloneURL: "file://" + filepath.ToSlash(t.repo.Root), SHA: t.commit(),
@@ -108,15 +104,15 @@ func (t *trial) commit() string { return cmp.Or(t.sha, t.repo.SHA, strings.Repea
 
 // compile compiles as kici compile does, into memory.
 func (t *trial) compile(ctx context.Context) error {
-	result, err := compile.Compile(ctx, compile.Options{Dir: t.repo.Root, Check: true})
+	result, err := compile.Compile(ctx, compile.Options{Dir: t.repo.Root, KiciDir: t.kiciDir, Check: true})
 	if wrong, ok := errors.AsType[compile.Diagnostics](err); ok {
 		fmt.Fprintln(t.Stderr, wrong.Error())
 		return &exitError{code: exitFailure}
 	}
 	if err != nil {
-		return err
+		return noFolder(err)
 	}
-	t.stale = result.Changed
+	t.stale, t.kept = result.Changed, result.Fixtures
 	lock, bad := lockfile.Load(result.Lock, t.repo.Name, "working tree")
 	if bad != nil {
 		return bad
@@ -133,7 +129,52 @@ func workflowNames(list []lockfile.Workflow) []string {
 	return names
 }
 
-// delivery finds the event of a name: a built-in one, a fixture, or a file.
+// find makes the event of a name: a built-in one, a fixture of a workflow file, one in a file, or a file.
+func (t *trial) find(cmd *cobra.Command, name string) (ci.Event, error) {
+	var files []string
+	if cmd.Flags().Changed("files") {
+		files = append([]string{}, t.files...)
+	}
+	if at := slices.IndexFunc(t.kept, func(f compile.Fixture) bool { return f.ID == name }); at >= 0 {
+		return t.authored(cmd, t.kept[at], files)
+	}
+	d, err := t.delivery(cmd, name)
+	if err != nil {
+		return ci.Event{}, err
+	}
+	ev, err := d.Envelope(files)
+	if err != nil {
+		err = usage("%w", err)
+	}
+	return ev, err
+}
+
+// authored makes the event of a fixture that a workflow file exports.
+func (t *trial) authored(cmd *cobra.Command, f compile.Fixture, files []string) (ci.Event, error) {
+	if err := refuseEventFlags(cmd, "fixture "+f.ID); err != nil {
+		return ci.Event{}, err
+	}
+	if isBuiltIn(f.ID) {
+		return ci.Event{}, usage("the fixture in %s has the name of a built-in event, %q: choose another one", f.File, f.ID)
+	}
+	if path, err := fixturePath(t.repo.Root, t.kiciDir, f.ID); err == nil {
+		if _, missing := os.Stat(path); missing == nil {
+			return ci.Event{}, usage("two fixtures are called %q, in %s and in %s: give one of them another name", f.ID, f.File, path)
+		}
+	}
+	a, err := sample.ParseAuthored(f.Options)
+	var ev ci.Event
+	if err == nil {
+		ev, err = a.Envelope(sample.Settings{Branch: t.branch, SHA: t.commit(), Repo: t.repo.Name}, files)
+	}
+	if err != nil {
+		return ev, usage("fixture %s in %s: %w", f.ID, f.File, err)
+	}
+	t.inputs = a.Inputs
+	return ev, nil
+}
+
+// delivery finds what is posted: a built-in event, a fixture of a file, or a file.
 func (t *trial) delivery(cmd *cobra.Command, name string) (sample.Delivery, error) {
 	if strings.HasSuffix(name, ".json") || strings.ContainsAny(name, `/\`) && !strings.Contains(name, ":") {
 		return t.fileOnly(cmd, name)
@@ -145,20 +186,28 @@ func (t *trial) delivery(cmd *cobra.Command, name string) (sample.Delivery, erro
 	if known {
 		return t.withPayload(d)
 	}
-	path, err := fixturePath(t.repo.Root, name)
+	path, err := fixturePath(t.repo.Root, t.kiciDir, name)
 	if _, missing := os.Stat(path); err != nil || errors.Is(missing, fs.ErrNotExist) {
-		return d, usage("no event is called %q: it is none of the built-in ones, and there is no %s (kici fixture list shows both)",
-			name, filepath.Join(compile.DefaultDir, fixtureDir, name+".json"))
+		return d, usage("no event is called %q: it is none of the built-in ones, no workflow file exports a fixture of that name, and there is no %s (kici fixture list shows all)",
+			name, filepath.Join(t.kiciDir, fixtureDir, name+".json"))
 	}
 	return t.fileOnly(cmd, path)
 }
 
-// fileOnly reads an event whose payload says everything, so that flags which would say it otherwise are refused.
-func (t *trial) fileOnly(cmd *cobra.Command, path string) (sample.Delivery, error) {
+// refuseEventFlags refuses flags which would say otherwise what an event says itself.
+func refuseEventFlags(cmd *cobra.Command, event string) error {
 	for _, flag := range []string{"branch", "payload"} {
 		if cmd.Flags().Changed(flag) {
-			return sample.Delivery{}, usage("--%s is for built-in events: %s says it itself", flag, path)
+			return usage("--%s is for built-in events: %s says it itself", flag, event)
 		}
+	}
+	return nil
+}
+
+// fileOnly reads an event whose payload says everything.
+func (t *trial) fileOnly(cmd *cobra.Command, path string) (sample.Delivery, error) {
+	if err := refuseEventFlags(cmd, path); err != nil {
+		return sample.Delivery{}, err
 	}
 	d, known, err := readDelivery(path)
 	if err == nil && !known {
@@ -213,14 +262,25 @@ const fixtureDir = "fixtures"
 
 var fixtureName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
+func isBuiltIn(name string) bool {
+	return name == "pull_request" || slices.ContainsFunc(sample.Kinds(), func(k sample.Kind) bool { return k.Name == name })
+}
+
 // fixturePath is where the fixture of a name lies. It never leads out of its folder, and never hides a built-in event.
-func fixturePath(root, name string) (string, error) {
-	builtIn := name == "pull_request" || slices.ContainsFunc(sample.Kinds(), func(k sample.Kind) bool { return k.Name == name })
+func fixturePath(root, kiciDir, name string) (string, error) {
 	switch {
 	case !fixtureName.MatchString(name):
 		return "", usage("a fixture's name has letters, digits, dots, dashes and underscores only, not %q", name)
-	case builtIn:
+	case isBuiltIn(name):
 		return "", usage("%q is a built-in event: choose another name", name)
 	}
-	return filepath.Join(root, compile.DefaultDir, fixtureDir, name+".json"), nil
+	return filepath.Join(inRoot(root, kiciDir), fixtureDir, name+".json"), nil
+}
+
+// inRoot is the place of a folder that is named from the root of the repository, or absolutely.
+func inRoot(root, dir string) string {
+	if filepath.IsAbs(dir) {
+		return dir
+	}
+	return filepath.Join(root, dir)
 }

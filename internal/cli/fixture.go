@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,8 +22,9 @@ import (
 // fixtures are the events that a repository keeps to try its workflows with.
 type fixtures struct {
 	Process
-	dir  string
-	json bool
+	dir     string
+	kiciDir string
+	json    bool
 }
 
 func (p Process) fixtureCommand() *cobra.Command {
@@ -45,6 +47,7 @@ func (p Process) fixtureCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&output, "output", "", "file to write to (default: print)")
 	cmd.PersistentFlags().StringVar(&f.dir, "dir", ".", "root of the repository")
+	cmd.PersistentFlags().StringVar(&f.kiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows, from the root of the repository")
 	cmd.AddCommand(f.listCommand(), f.addCommand(), f.showCommand())
 	return cmd
 }
@@ -117,14 +120,15 @@ type listed struct {
 	Variant string `json:"variants,omitempty"`
 	About   string `json:"about"`
 	BuiltIn bool   `json:"builtIn"`
+	File    string `json:"file,omitempty"` // the workflow file that exports it
 	Error   string `json:"error,omitempty"`
 }
 
 func (f *fixtures) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the fixtures of the repository and the built-in events", Example: "  kici fixture list", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			list, err := f.list()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := f.list(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -143,13 +147,36 @@ func (f *fixtures) listCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *fixtures) list() ([]listed, error) {
-	folder := filepath.Join(f.dir, compile.DefaultDir, fixtureDir)
+// exported compiles the workflows for the fixtures in them. Without workflows there are none.
+func (f *fixtures) exported(ctx context.Context) ([]compile.Fixture, error) {
+	if _, err := os.Stat(filepath.Join(inRoot(f.dir, f.kiciDir), "workflows")); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	result, err := compile.Compile(ctx, compile.Options{Dir: f.dir, KiciDir: f.kiciDir, Check: true})
+	return result.Fixtures, err
+}
+
+func (f *fixtures) list(ctx context.Context) ([]listed, error) {
+	var list []listed
+	exported, err := f.exported(ctx)
+	if err != nil {
+		fmt.Fprintf(f.Stderr, "The fixtures of workflow files are left out, since these do not compile:\n%v\n", err)
+	}
+	for _, e := range exported {
+		one := listed{Name: e.ID, File: e.File}
+		if a, err := sample.ParseAuthored(e.Options); err != nil {
+			one.Error = err.Error()
+		} else {
+			one.About = cmp.Or(a.Description, "a fixture in "+e.File)
+		}
+		list = append(list, one)
+	}
+
+	folder := filepath.Join(inRoot(f.dir, f.kiciDir), fixtureDir)
 	entries, err := os.ReadDir(folder) // in the order of names
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list fixtures: %w", err)
 	}
-	var list []listed
 	for _, entry := range entries {
 		name, isFixture := strings.CutSuffix(entry.Name(), ".json")
 		if !isFixture {
@@ -182,7 +209,7 @@ func (f *fixtures) addCommand() *cobra.Command {
 		Example: "  kici fixture add real-push delivery.json\n  kici fixture add mr payload.json --event 'Merge Request Hook' --forge gitlab-repo",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			path, err := fixturePath(f.dir, args[0])
+			path, err := fixturePath(f.dir, f.kiciDir, args[0])
 			if err != nil {
 				return err
 			}
@@ -259,25 +286,35 @@ func (f *fixtures) content(from string) ([]byte, error) {
 func (f *fixtures) showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Print a fixture, or a built-in event", Example: "  kici fixture show real-push", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			path, err := fixturePath(f.dir, args[0])
-			if err == nil {
-				if _, missing := os.Stat(path); missing == nil {
-					d, known, err := readDelivery(path)
-					if err == nil && !known {
-						err = usage("%s holds no event", path)
-					}
-					if err != nil {
-						return err
-					}
-					return f.write(d, "")
-				}
+		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
+	}
+}
+
+// show prints a fixture of a file, one that a workflow file exports, or a built-in event.
+func (f *fixtures) show(ctx context.Context, name string) error {
+	if path, err := fixturePath(f.dir, f.kiciDir, name); err == nil {
+		if _, missing := os.Stat(path); missing == nil {
+			d, known, err := readDelivery(path)
+			if err == nil && !known {
+				err = usage("%s holds no event", path)
 			}
-			d, err := f.builtIn(args[0])
 			if err != nil {
-				return usage("no fixture and no built-in event is called %q (kici fixture list shows both)", args[0])
+				return err
 			}
 			return f.write(d, "")
-		},
+		}
 	}
+	if d, err := f.builtIn(name); err == nil {
+		return f.write(d, "")
+	}
+	exported, err := f.exported(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range exported {
+		if e.ID == name {
+			return f.printJSON(e.Options)
+		}
+	}
+	return usage("no fixture and no built-in event is called %q (kici fixture list shows both)", name)
 }

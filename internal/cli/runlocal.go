@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -23,7 +24,6 @@ import (
 
 	"kici/internal/agent/local"
 	"kici/internal/agent/workspace"
-	"kici/internal/author/compile"
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
 	"kici/internal/decide/inputs"
@@ -160,6 +160,7 @@ func (l *localRun) works() ([]local.Work, error) {
 	if len(issues) > 0 {
 		return nil, usage("%w", &inputs.Error{Issues: issues})
 	}
+	given = append(given, l.fixtureInputs(given)...)
 	works := make([]local.Work, len(chosen))
 	for i, w := range chosen {
 		works[i] = local.Work{Workflow: w, Event: l.event, Source: l.source, Host: "localhost"}
@@ -169,14 +170,24 @@ func (l *localRun) works() ([]local.Work, error) {
 		case l.check:
 			works[i].CheckMode = "check"
 		}
-		if works[i].Inputs, err = l.inputs(w, given); err != nil {
+		if works[i].Inputs, err = l.inputsOf(w, given); err != nil {
 			return nil, err
 		}
 	}
 	return works, nil
 }
 
-func (l *localRun) inputs(w lockfile.Workflow, given []inputs.Given) (json.RawMessage, error) {
+// fixtureInputs are the inputs of the fixture that were not given otherwise.
+func (l *localRun) fixtureInputs(given []inputs.Given) (more []inputs.Given) {
+	for _, name := range slices.Sorted(maps.Keys(l.trial.inputs)) {
+		if !slices.ContainsFunc(given, func(g inputs.Given) bool { return g.Key == name }) {
+			more = append(more, inputs.Given{Key: name, Value: l.trial.inputs[name]})
+		}
+	}
+	return more
+}
+
+func (l *localRun) inputsOf(w lockfile.Workflow, given []inputs.Given) (json.RawMessage, error) {
 	if l.event.Type != "dispatch" && len(given) == 0 {
 		return nil, nil
 	}
@@ -230,13 +241,16 @@ func (l *localRun) ask() ([]lockfile.Workflow, error) {
 const scratchAge = 72 * time.Hour
 
 func (l *localRun) options(ctx context.Context, env map[string]string) (local.Options, error) {
-	o := local.Options{Root: l.repo.Root, Jobs: l.jobs, KeepGoing: l.keepGoing, Only: l.job, InPlace: l.inPlace, Keep: l.keep,
+	dir, err := filepath.Rel(l.repo.Root, inRoot(l.repo.Root, l.kiciDir))
+	if err != nil {
+		return local.Options{}, fmt.Errorf("find the folder of workflows: %w", err)
+	}
+	o := local.Options{Root: l.repo.Root, KiciDir: dir, Jobs: l.jobs, KeepGoing: l.keepGoing, Only: l.job, InPlace: l.inPlace, Keep: l.keep,
 		Debug: l.debug, Env: env, Environ: l.Environ}
 	if l.inPlace && o.Jobs == 0 {
 		o.Jobs = 1 // they share one folder
 	}
-	var err error
-	if o.Secrets, err = local.LoadSecrets(filepath.Join(l.repo.Root, compile.DefaultDir)); err != nil {
+	if o.Secrets, err = local.LoadSecrets(inRoot(l.repo.Root, l.kiciDir)); err != nil {
 		return o, usage("%w", err)
 	}
 	if l.inPlace {

@@ -15,9 +15,6 @@ import (
 	"kici/internal/agent/workspace"
 )
 
-// kiciDir is the folder of workflows in a repository.
-const kiciDir = ".kici"
-
 // fetch makes the folder of a job a copy of the repository as it lies there: the history, and the files that git knows or
 // would take in, with every change that is not committed.
 func (w *worker) fetch(ws *workspace.Workspace) error {
@@ -36,7 +33,7 @@ func (w *worker) fetch(ws *workspace.Workspace) error {
 		return fmt.Errorf("list files of the repository: %w", err)
 	}
 	for _, name := range strings.Split(strings.TrimSuffix(list, "\x00"), "\x00") {
-		if !w.order.checkout && !strings.HasPrefix(name, kiciDir+"/") {
+		if !w.order.checkout && !strings.HasPrefix(name, filepath.ToSlash(w.r.o.KiciDir)+"/") {
 			continue
 		}
 		if err := w.copyFile(root, dir, name); err != nil {
@@ -48,14 +45,18 @@ func (w *worker) fetch(ws *workspace.Workspace) error {
 
 // fetchDependencies takes those that are installed in the repository along, and installs them where they are not.
 func (w *worker) fetchDependencies(ws *workspace.Workspace) error {
-	if !ws.HasPackage("") {
+	dir := w.r.o.KiciDir
+	if _, err := os.Stat(filepath.Join(ws.Dir(), dir, "package.json")); err != nil {
 		return nil
 	}
-	modules := filepath.Join(kiciDir, "node_modules")
+	modules := filepath.Join(dir, "node_modules")
 	if _, err := os.Stat(filepath.Join(w.r.o.Root, modules)); err == nil {
 		return w.copyTree(w.r.o.Root, ws.Dir(), modules)
 	}
-	return ws.InstallDependencies(w.ctx, "", workspace.Install{JobID: w.j.state.ID, Env: w.order.env, Log: w.say})
+	if filepath.Base(dir) != ".kici" { // where agents install them
+		return fmt.Errorf("the packages of %s/package.json are not installed: install them there", filepath.ToSlash(dir))
+	}
+	return ws.InstallDependencies(w.ctx, filepath.Dir(dir), workspace.Install{JobID: w.j.state.ID, Env: w.order.env, Log: w.say})
 }
 
 func (w *worker) copyTree(root, dir, name string) error {

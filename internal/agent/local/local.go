@@ -22,6 +22,7 @@ import (
 type Options struct {
 	Work
 	Root      string // of the repository, an absolute path
+	KiciDir   string // folder of the workflows in it, relative; "" is .kici
 	Jobs      int    // that run at a time; 0: as many as there are processors
 	KeepGoing bool   // start jobs also after one has failed
 	Only      string // name of a job that alone is wanted, with what it needs; "" is all
@@ -64,6 +65,9 @@ var errRunEnded = errors.New("the run has ended")
 // Run runs the work to its end. The end of ctx cancels the run: its jobs end with their hooks, unless Options.Force says
 // otherwise. A run that fails is no error; an error says that there was no run.
 func Run(ctx context.Context, o Options) (Result, error) {
+	if o.KiciDir == "" {
+		o.KiciDir = ".kici"
+	}
 	if o.Jobs <= 0 {
 		o.Jobs = runtime.GOMAXPROCS(0)
 	}

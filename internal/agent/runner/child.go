@@ -225,7 +225,8 @@ func (j Job) stepDir() string {
 	return j.WorkDir
 }
 
-// workflowFile is the path below workflowRoot. A dispatch may leave the folder .kici out.
+// workflowFile is the path below workflowRoot. A dispatch may leave the folder .kici out; where that file is not there, the
+// name stands for one of another folder of workflows.
 func (j Job) workflowFile() string {
 	file := path.Clean(j.SourceFile)
 	switch {
@@ -233,6 +234,11 @@ func (j Job) workflowFile() string {
 		return ".kici/workflows/ci.ts"
 	case strings.HasPrefix(file, ".kici/"):
 		return file
+	}
+	if _, err := os.Stat(filepath.Join(j.workflowRoot(), ".kici", file)); err != nil && filepath.IsLocal(file) {
+		if _, err := os.Stat(filepath.Join(j.workflowRoot(), file)); err == nil {
+			return file
+		}
 	}
 	return ".kici/" + file
 }
