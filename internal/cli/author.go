@@ -1,55 +1,70 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"kici/internal/author/compile"
 )
 
+// compileRun is kici compile.
+type compileRun struct {
+	Process
+	o                           compile.Options
+	watch, json, quiet, verbose bool
+}
+
 func (p Process) compileCommand() *cobra.Command {
-	var o compile.Options
-	var asJSON, watch bool
+	c := &compileRun{Process: p}
 	cmd := &cobra.Command{
 		Use:     "compile",
 		Short:   "Compile the workflows of this repository into their lock file",
-		Long:    "Compiles .kici/workflows/* into .kici/kici.lock.json, from which servers decide what runs. Commit both.\nNothing is written when there is an error.",
-		Example: "  kici compile\n  kici compile --check   # in a hook or a build: fails when the lock file is out of date",
+		Long:    "Compiles .kici/workflows/* into .kici/kici.lock.json, from which servers decide what runs. Commit both.\nNothing is written when there is an error. The exit code is 0 when all went well, 1 for mistakes in the workflows, and 2 for a\nlock file that --check finds out of date and for a call that cannot be followed.",
+		Example: "  kici compile\n  kici compile --check   # in a hook or a build: fails when the lock file is out of date\n  kici compile --watch",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if watch && (o.Check || asJSON) {
-				return usage("--watch goes with neither --check nor --json")
-			}
-			if watch {
-				return p.compileWatch(cmd.Context(), o)
-			}
-			result, err := compile.Compile(cmd.Context(), o)
-			if asJSON {
-				return p.compileJSON(result, err)
-			}
-			return p.compileText(o, result, err)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
-	cmd.Flags().BoolVar(&o.Check, "check", false, "write nothing; fail when the lock file is not what would be written")
-	cmd.Flags().BoolVar(&watch, "watch", false, "compile again after each change, until interrupted")
-	cmd.Flags().BoolVar(&o.Typecheck, "typecheck", false, "check types with the TypeScript compiler of the repository, too")
-	cmd.Flags().StringVar(&o.KiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows")
-	cmd.Flags().StringVar(&o.Dir, "dir", ".", "root of the repository")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	f := cmd.Flags()
+	f.BoolVar(&c.o.Check, "check", false, "write nothing; fail when the lock file is not what would be written")
+	f.BoolVar(&c.watch, "watch", false, "compile again after each change, until interrupted")
+	f.BoolVar(&c.o.Typecheck, "typecheck", false, "check types with the TypeScript compiler of the repository, too")
+	f.StringVar(&c.o.KiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows")
+	f.StringVar(&c.o.Dir, "dir", ".", "root of the repository")
+	f.BoolVar(&c.quiet, "quiet", false, "print only what is wrong")
+	f.BoolVar(&c.verbose, "verbose", false, "tell of each file what was made of it")
+	f.BoolVar(&c.json, "json", false, "print one JSON object")
 	return cmd
 }
 
-// compileWatch prints each compilation as compileText does. To be interrupted is how it ends.
-func (p Process) compileWatch(ctx context.Context, o compile.Options) error {
-	err := compile.Watch(ctx, o, func(result compile.Result, err error) {
+func (c *compileRun) run(ctx context.Context) error {
+	switch {
+	case c.watch && (c.o.Check || c.json):
+		return usage("--watch goes with neither --check nor --json")
+	case c.quiet && c.verbose:
+		return usage("--quiet and --verbose cannot both be")
+	case c.watch:
+		return c.watchOn(ctx)
+	}
+	result, err := compile.Compile(ctx, c.o)
+	if c.json {
+		return c.printResult(result, err)
+	}
+	return c.text(result, err)
+}
+
+// watchOn prints each compilation as text does. To be interrupted is how it ends.
+func (c *compileRun) watchOn(ctx context.Context) error {
+	err := compile.Watch(ctx, c.o, func(result compile.Result, err error) {
 		var told *exitError
-		if err := p.compileText(o, result, err); err != nil && !errors.As(err, &told) {
-			fmt.Fprintln(p.Stderr, err)
+		if err := c.text(result, err); err != nil && !errors.As(err, &told) {
+			fmt.Fprintln(c.Stderr, err)
 		}
 	})
 	if ctx.Err() != nil {
@@ -58,52 +73,88 @@ func (p Process) compileWatch(ctx context.Context, o compile.Options) error {
 	return err
 }
 
-func (p Process) compileText(o compile.Options, result compile.Result, err error) error {
+func (c *compileRun) text(result compile.Result, err error) error {
 	var wrong compile.Diagnostics
 	if errors.As(err, &wrong) {
-		fmt.Fprintln(p.Stderr, wrong.Error())
+		fmt.Fprintln(c.Stderr, wrong.Error())
 		return &exitError{code: exitFailure}
 	}
 	if err != nil {
-		return err
+		return noFolder(err)
 	}
 	for _, w := range result.Warnings {
-		fmt.Fprintln(p.Stderr, w.String())
+		fmt.Fprintln(c.Stderr, w.String())
+	}
+	if c.verbose {
+		for _, s := range result.Sources {
+			c.source(s)
+		}
 	}
 	switch {
-	case o.Check && result.Changed:
-		fmt.Fprintf(p.Stderr, "%s is out of date: run kici compile and commit it\n", result.Path)
+	case c.o.Check && result.Changed:
+		fmt.Fprintf(c.Stderr, "%s is out of date: run kici compile and commit it\n", result.Path)
 		return &exitError{code: exitUsage}
-	case o.Check:
-		fmt.Fprintf(p.Stdout, "%s is up to date\n", result.Path)
+	case c.quiet:
+	case c.o.Check:
+		fmt.Fprintf(c.Stdout, "%s is up to date\n", result.Path)
 	default:
-		fmt.Fprintf(p.Stdout, "Wrote %s: %s, %s\n", result.Path, plural(result.Workflows, "workflow"), plural(result.Jobs, "job"))
+		fmt.Fprintf(c.Stdout, "Wrote %s: %s, %s\n", result.Path, plural(result.Workflows, "workflow"), plural(result.Jobs, "job"))
 	}
 	return nil
 }
 
-// compileJSON prints what happened as one object, errors too.
-func (p Process) compileJSON(result compile.Result, err error) error {
+// noFolder makes a mistake of the call of a folder that cannot be one of workflows.
+func noFolder(err error) error {
+	if errors.Is(err, compile.ErrFolder) {
+		return usage("%w", err)
+	}
+	return err
+}
+
+// source tells what was made of a file.
+func (c *compileRun) source(s compile.Source) {
+	host := "runs on the embedded host"
+	if s.NeedsNode != "" {
+		host = "runs on Node: " + s.NeedsNode
+	}
+	fmt.Fprintf(c.Stdout, "%s: %s\n  %s\n", s.File, cmp.Or(strings.Join(s.Workflows, ", "), "no workflow"), host)
+	if len(s.Imports) > 0 {
+		fmt.Fprintf(c.Stdout, "  imports %s\n", strings.Join(s.Imports, ", "))
+	}
+	if len(s.Hashed) > 0 {
+		fmt.Fprintf(c.Stdout, "  hashFiles %s\n", strings.Join(s.Hashed, ", "))
+	}
+}
+
+// printResult prints what happened as one object, errors too.
+func (c *compileRun) printResult(result compile.Result, err error) error {
 	body := struct {
 		OK          bool                `json:"ok"`
 		Path        string              `json:"path,omitempty"`
 		Changed     bool                `json:"changed"`
 		Workflows   int                 `json:"workflows"`
 		Jobs        int                 `json:"jobs"`
+		Sources     []compile.Source    `json:"sources,omitempty"` // with --verbose
 		Diagnostics compile.Diagnostics `json:"diagnostics"`
-	}{OK: err == nil, Path: result.Path, Changed: result.Changed, Workflows: result.Workflows, Jobs: result.Jobs,
+	}{OK: err == nil && !(c.o.Check && result.Changed), Path: result.Path, Changed: result.Changed, Workflows: result.Workflows, Jobs: result.Jobs,
 		Diagnostics: append(compile.Diagnostics{}, result.Warnings...)}
+	if c.verbose {
+		body.Sources = result.Sources
+	}
 	var wrong compile.Diagnostics
 	if errors.As(err, &wrong) {
 		body.Diagnostics = wrong
 	} else if err != nil {
+		return noFolder(err)
+	}
+	if err := c.printJSON(body); err != nil {
 		return err
 	}
-	if err := p.printJSON(body); err != nil {
-		return err
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return &exitError{code: exitFailure}
+	case c.o.Check && result.Changed:
+		return &exitError{code: exitUsage}
 	}
 	return nil
 }
@@ -113,40 +164,6 @@ func (p Process) printJSON(v any) error {
 	e := json.NewEncoder(p.Stdout)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
-}
-
-func (p Process) initCommand() *cobra.Command {
-	o := compile.InitOptions{Dir: "."}
-	cmd := &cobra.Command{
-		Use:     "init",
-		Short:   "Make this repository ready for workflows",
-		Long:    "Makes .kici/ with a first workflow, the types that an editor needs, and what git must not see, and compiles it.",
-		Example: "  cd my-repository && kici init",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			made, err := compile.Init(cmd.Context(), o)
-			if errors.Is(err, compile.ErrExists) {
-				return usage("%w: use --force to write over what kici init makes", err)
-			}
-			if err != nil {
-				return err
-			}
-			result, err := compile.Compile(cmd.Context(), compile.Options{Dir: o.Dir})
-			if err != nil {
-				return err
-			}
-			for _, file := range made.Files {
-				fmt.Fprintln(p.Stdout, "  made", file)
-			}
-			fmt.Fprintln(p.Stdout, "  made", result.Path)
-			fmt.Fprintf(p.Stdout, "\nWrite your workflow in %s, run kici compile after a change, and commit both.\n", made.Workflow)
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&o.Dir, "dir", ".", "root of the repository")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "write over the files of an earlier kici init; others stay")
-	cmd.Flags().BoolVar(&o.JavaScript, "mjs", false, "make a workflow in plain JavaScript")
-	return cmd
 }
 
 // executable is this program's file, for the processes that it starts of itself.

@@ -8,11 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"kici/internal/author/sdk"
 )
 
-// InitOptions say where to begin.
+// InitOptions say where to begin, and with what.
 type InitOptions struct {
 	// Dir is the root of the repository.
 	Dir string
@@ -22,18 +23,43 @@ type InitOptions struct {
 	Force bool
 	// JavaScript makes a workflow in plain JavaScript (.mjs).
 	JavaScript bool
+	// Preset is the name of one of Presets; "" takes the first that fits the repository.
+	Preset string
+	// Agents adds a page for programs that write workflows.
+	Agents bool
+	// Packages adds a package.json, for workflows that import packages.
+	Packages bool
+	// Registry is a private one, from which the packages come; nil: there is none.
+	Registry *Registry
+}
+
+// Registry is a private registry of packages as a workflow names it.
+type Registry struct {
+	URL, Scope  string
+	TokenSecret string // <context>:<secret>
 }
 
 // InitResult is what was made.
 type InitResult struct {
-	// Files are the files written, relative to InitOptions.Dir with forward slashes, sorted.
-	Files []string
+	// Files are the files written, sorted by their paths.
+	Files []File
 	// Workflow is the one among them in which to write.
 	Workflow string
+	// Preset is the one that was taken.
+	Preset Preset
+}
+
+// File is one that was made.
+type File struct {
+	Path  string `json:"path"` // relative to InitOptions.Dir, with forward slashes
+	About string `json:"about"`
 }
 
 // ErrExists is the error of Init for a folder that is there already.
 var ErrExists = errors.New("the folder of workflows exists already")
+
+// ErrPreset is the error of Init for a preset that there is not.
+var ErrPreset = errors.New("no preset is called")
 
 // Init makes the folder of workflows: one workflow, the types for an editor and what git must not see. It refuses an
 // existing folder with ErrExists unless InitOptions.Force is set.
@@ -48,8 +74,12 @@ func Init(ctx context.Context, o InitOptions) (InitResult, error) {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return InitResult{}, fmt.Errorf("init %s: %w", kiciDir, err)
 	}
-	res := InitResult{Workflow: filepath.ToSlash(filepath.Join(kiciDir, firstWorkflow(o)))}
-	for name, text := range scaffold(root, kiciDir, o) {
+	preset, err := choosePreset(root, o.Preset)
+	if err != nil {
+		return InitResult{}, fmt.Errorf("init %s: %w", kiciDir, err)
+	}
+	res := InitResult{Workflow: filepath.ToSlash(filepath.Join(kiciDir, firstWorkflow(o))), Preset: preset}
+	for name, made := range scaffold(root, kiciDir, preset, o) {
 		if err := ctx.Err(); err != nil {
 			return res, context.Cause(ctx)
 		}
@@ -57,12 +87,12 @@ func Init(ctx context.Context, o InitOptions) (InitResult, error) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return res, fmt.Errorf("init %s: %w", kiciDir, err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(made.text), 0o644); err != nil {
 			return res, fmt.Errorf("init %s: %w", kiciDir, err)
 		}
-		res.Files = append(res.Files, filepath.ToSlash(filepath.Join(kiciDir, filepath.FromSlash(name))))
+		res.Files = append(res.Files, File{filepath.ToSlash(filepath.Join(kiciDir, filepath.FromSlash(name))), made.about})
 	}
-	slices.Sort(res.Files)
+	slices.SortFunc(res.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return res, nil
 }
 
@@ -73,16 +103,26 @@ func firstWorkflow(o InitOptions) string {
 	return "workflows/ci.ts"
 }
 
+// made is a file of the scaffold.
+type made struct{ text, about string }
+
 // scaffold gives the files by their path in the folder of workflows.
-func scaffold(root, kiciDir string, o InitOptions) map[string]string {
-	files := map[string]string{
-		firstWorkflow(o):  exampleWorkflow,
-		"tsconfig.json":   tsconfig,
-		"types/kici.d.ts": sdk.Declarations(),
-		"types/host.d.ts": sdk.HostDeclarations(),
-		"types/zod.d.ts":  sdk.SchemaDeclarations(),
-		"types/README.md": typesReadme,
-		".gitignore":      ignored,
+func scaffold(root, kiciDir string, preset Preset, o InitOptions) map[string]made {
+	const types = "what the SDK offers, for your editor"
+	files := map[string]made{
+		firstWorkflow(o):  {preset.workflow(root, o.Registry), "your workflow: write it here"},
+		"tsconfig.json":   {tsconfig, "how an editor reads the workflows"},
+		"types/kici.d.ts": {sdk.Declarations(), types},
+		"types/host.d.ts": {sdk.HostDeclarations(), "what the built-in JavaScript host offers"},
+		"types/zod.d.ts":  {sdk.SchemaDeclarations(), "the schemas of inputs and outputs"},
+		"types/README.md": {typesReadme, "how to write the types again"},
+		".gitignore":      {ignored, "keeps packages and secrets out of git"},
+	}
+	if o.Agents {
+		files["AGENTS.md"] = made{agentsPage, "what coding agents must know"}
+	}
+	if o.Packages || o.Registry != nil {
+		files["package.json"] = made{packageFile, "the packages that workflows import"}
 	}
 	// The types of an installed zod are its own.
 	for dir := filepath.Join(root, kiciDir); ; dir = filepath.Dir(dir) {
@@ -96,26 +136,6 @@ func scaffold(root, kiciDir string, o InitOptions) map[string]string {
 	}
 	return files
 }
-
-const exampleWorkflow = `import { workflow, job, step, push, pr } from '@kici-dev/sdk';
-
-// A workflow starts at its triggers and runs its jobs, each on an agent that has the job's labels.
-// After a change run ` + "`kici compile`" + ` and commit kici.lock.json together with this file.
-export default workflow('ci', {
-  on: [push({ branches: 'main' }), pr({ target: 'main' })],
-  jobs: [
-    job('test', {
-      runsOn: 'linux',
-      steps: [
-        step('hello', async ({ $, log }) => {
-          log.info('hello from kici');
-          await $` + "`git log -1 --oneline`" + `;
-        }),
-      ],
-    }),
-  ],
-});
-`
 
 const tsconfig = `{
   "compilerOptions": {
@@ -142,4 +162,27 @@ const typesReadme = `# Types
 
 Declarations of the modules that the kici binary contains, so that an editor knows them. ` + "`kici init --force`" + ` writes
 them again, for example after an upgrade. Workflows run without them.
+`
+
+const packageFile = `{
+  "private": true,
+  "type": "module",
+  "devDependencies": {
+    "typescript": "^5.9.0"
+  }
+}
+`
+
+const agentsPage = `# Workflows of this repository
+
+The files in workflows/ are TypeScript. Each exports workflows, made with the factories of ` + "`@kici-dev/sdk`" + `, whose types
+are in types/kici.d.ts: read that file before you write. The module needs no installation.
+
+- ` + "`kici compile`" + ` checks the workflows and writes kici.lock.json. Run it after every change and commit both.
+- ` + "`kici preview push --json`" + ` shows which workflows an event starts, why, and with which jobs. It runs nothing.
+- ` + "`kici run local push --json`" + ` runs them on this machine, on a copy of the repository.
+- ` + "`kici fixture list`" + ` names the events to try.
+
+Exit codes are 0 for success, 1 for failure, and 2 for a call that cannot be followed or a lock file that is out of date.
+Secrets are never written into a workflow: a step reads them with ` + "`await secrets.get('NAME')`" + `.
 `

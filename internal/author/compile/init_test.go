@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,11 +23,11 @@ func TestInitMakesARepositoryThatCompiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range made.Files {
-			if _, err := os.Stat(filepath.Join(root, f)); err != nil {
+			if _, err := os.Stat(filepath.Join(root, f.Path)); err != nil {
 				t.Error(err)
 			}
 		}
-		if !slices.Contains(made.Files, made.Workflow) {
+		if !slices.Contains(paths(made), made.Workflow) {
 			t.Errorf("%s is not among %v", made.Workflow, made.Files)
 		}
 		res, err := Compile(t.Context(), Options{Dir: root})
@@ -39,6 +40,89 @@ func TestInitMakesARepositoryThatCompiles(t *testing.T) {
 		if _, bad := lockfile.Load(res.Lock, "repo", "ref"); bad != nil {
 			t.Error(bad)
 		}
+	}
+}
+
+func paths(made InitResult) (list []string) {
+	for _, f := range made.Files {
+		list = append(list, f.Path)
+	}
+	return list
+}
+
+// Each sort of repository gets a workflow of its own, which compiles.
+func TestInitLooksAtTheRepository(t *testing.T) {
+	for _, tt := range []struct {
+		file, preset, want string // "" is what the file tells
+	}{
+		{"go.mod", "go", "`go test ./...`"}, {"Cargo.toml", "rust", "`cargo test --locked`"}, {"package.json", "node", "`npm install`"},
+		{"package-lock.json", "", "hello"}, {"pyproject.toml", "python", "pip install ."}, {"Makefile", "make", "`make test`"}, {"README.md", "basic", "hello"},
+		{"go.mod", "make", "`make test`"},
+	} {
+		root := repository(t, map[string]string{tt.file: "{}"})
+		o := InitOptions{Dir: root}
+		if tt.file == "go.mod" {
+			o.Preset = tt.preset
+		}
+		made, err := Init(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.preset != "" && made.Preset.Name != tt.preset {
+			t.Errorf("%s: preset %s, want %s", tt.file, made.Preset.Name, tt.preset)
+		}
+		if text := read(t, filepath.Join(root, made.Workflow)); !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %q is not in\n%s", tt.file, tt.want, text)
+		}
+		if res, err := Compile(t.Context(), Options{Dir: root}); err != nil || len(res.Warnings) > 0 {
+			t.Errorf("%s: %v %v", tt.file, err, res.Warnings)
+		}
+	}
+}
+
+func TestInitInstallsAsTheLockFileSays(t *testing.T) {
+	for file, want := range map[string]string{"pnpm-lock.yaml": "pnpm install --frozen-lockfile", "yarn.lock": "yarn install --frozen-lockfile", "package-lock.json": "npm ci"} {
+		root := repository(t, map[string]string{"package.json": "{}", file: ""})
+		made, err := Init(t.Context(), InitOptions{Dir: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := read(t, filepath.Join(root, made.Workflow)); !strings.Contains(text, want) {
+			t.Errorf("%s: %q is not in\n%s", file, want, text)
+		}
+	}
+}
+
+func TestInitNamesAPrivateRegistry(t *testing.T) {
+	root := t.TempDir()
+	made, err := Init(t.Context(), InitOptions{Dir: root, Agents: true, Registry: &Registry{URL: "https://npm.example.org/", Scope: "@acme", TokenSecret: "prod:TOKEN"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{".kici/AGENTS.md", ".kici/package.json"} {
+		if !slices.Contains(paths(made), want) {
+			t.Errorf("no %s among %v", want, paths(made))
+		}
+	}
+	res, err := Compile(t.Context(), Options{Dir: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"https://npm.example.org/"`, `"@acme"`, `"prod:TOKEN"`} {
+		if !strings.Contains(string(res.Lock), want) {
+			t.Errorf("%s is not in the lock file", want)
+		}
+	}
+}
+
+func TestInitRefusesAnUnknownPreset(t *testing.T) {
+	root := t.TempDir()
+	_, err := Init(t.Context(), InitOptions{Dir: root, Preset: "cobol"})
+	if !errors.Is(err, ErrPreset) || !strings.Contains(err.Error(), `no preset is called "cobol"; there are: go, rust,`) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, DefaultDir)); err == nil {
+		t.Error("it has made the folder all the same")
 	}
 }
 
@@ -64,7 +148,7 @@ func TestInitLeavesTheTypesOfAnInstalledZodAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(made.Files, ".kici/types/zod.d.ts") {
+	if slices.Contains(paths(made), ".kici/types/zod.d.ts") {
 		t.Error("declarations hide the installed zod")
 	}
 }

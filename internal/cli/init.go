@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/author/compile"
+)
+
+// initRun is kici init.
+type initRun struct {
+	Process
+	o                       compile.InitOptions
+	manager                 string
+	skip, noAgents, json    bool
+	registry, scope, secret string
+}
+
+func (p Process) initCommand() *cobra.Command {
+	i := &initRun{Process: p}
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make this repository ready for workflows",
+		Long: "Makes .kici/ with a first workflow, the types that an editor needs, and what git must not see, and compiles it. The\n" +
+			"workflow is one for what the repository holds (a Go module, a package of Node, …); --preset takes another.\n\n" +
+			"Workflows need no package: the SDK is part of kici. One that imports others gets them by --package-manager, which adds\n" +
+			".kici/package.json and installs it.",
+		Example: "  cd my-repository && kici init\n  kici init --preset make\n  kici init --package-manager npm",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return i.run(cmd.Context()) },
+	}
+	var names []string
+	for _, preset := range compile.Presets() {
+		names = append(names, preset.Name)
+	}
+	f := cmd.Flags()
+	f.StringVar(&i.o.Dir, "dir", ".", "root of the repository")
+	f.StringVar(&i.o.KiciDir, "kici-dir", compile.DefaultDir, "folder to make, from the root of the repository")
+	f.BoolVar(&i.o.Force, "force", false, "write over the files of an earlier kici init; others stay")
+	f.BoolVar(&i.o.JavaScript, "mjs", false, "make a workflow in plain JavaScript")
+	f.StringVar(&i.o.Preset, "preset", "", "first workflow: "+strings.Join(names, ", ")+" (default: what the repository looks like)")
+	f.StringVar(&i.manager, "package-manager", "", "add a package.json for packages that workflows import, and install them by npm, pnpm or yarn")
+	f.BoolVar(&i.skip, "skip-install", false, "install nothing")
+	f.BoolVar(&i.noAgents, "no-agents-md", false, "make no AGENTS.md, the page for coding agents")
+	f.StringVar(&i.registry, "private-registry", "", "URL of a private registry of packages that the workflow installs from")
+	f.StringVar(&i.scope, "private-registry-scope", "", "scope of its packages, as @acme (default: all packages)")
+	f.StringVar(&i.secret, "private-registry-secret", "production:NPM_TOKEN", "where its token is, CONTEXT:SECRET")
+	f.BoolVar(&i.json, "json", false, "print one JSON object")
+	_ = cmd.RegisterFlagCompletionFunc("preset", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("package-manager", cobra.FixedCompletions(packageManagers, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+var packageManagers = []string{"npm", "pnpm", "yarn"}
+
+// registryScope is what a lock file takes.
+var registryScope = regexp.MustCompile(`(?i)^@[a-z0-9][a-z0-9-]*$`)
+
+// refuse names what cannot be meant.
+func (i *initRun) refuse() error {
+	u, err := url.Parse(i.registry)
+	context, name, pair := strings.Cut(i.secret, ":")
+	switch {
+	case i.manager != "" && !slices.Contains(packageManagers, i.manager):
+		return usage("--package-manager must be npm, pnpm or yarn, not %q", i.manager)
+	case i.registry == "" && i.scope != "":
+		return usage("--private-registry-scope needs --private-registry")
+	case i.registry != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
+		return usage("--private-registry must be a URL, as https://npm.example.org/, not %q", i.registry)
+	case i.scope != "" && !registryScope.MatchString(i.scope):
+		return usage("--private-registry-scope must be like @acme, not %q", i.scope)
+	case !pair || context == "" || name == "" || strings.Contains(name, ":"):
+		return usage("--private-registry-secret must be CONTEXT:SECRET, not %q", i.secret)
+	}
+	return nil
+}
+
+func (i *initRun) run(ctx context.Context) error {
+	if err := i.refuse(); err != nil {
+		return err
+	}
+	i.o.Agents, i.o.Packages = !i.noAgents, i.manager != ""
+	if i.registry != "" {
+		i.o.Registry = &compile.Registry{URL: i.registry, Scope: i.scope, TokenSecret: i.secret}
+	}
+	made, err := compile.Init(ctx, i.o)
+	switch {
+	case errors.Is(err, compile.ErrExists):
+		return usage("%w: use --force to write over what kici init makes", err)
+	case errors.Is(err, compile.ErrPreset), errors.Is(err, compile.ErrFolder):
+		return usage("%w", err)
+	case err != nil:
+		return err
+	}
+	if i.manager != "" && !i.skip {
+		if err := i.install(ctx); err != nil {
+			return err
+		}
+	}
+	result, err := compile.Compile(ctx, compile.Options{Dir: i.o.Dir, KiciDir: i.o.KiciDir})
+	if err != nil {
+		return err
+	}
+	made.Files = append(made.Files, compile.File{Path: filepath.ToSlash(filepath.Join(i.o.KiciDir, compile.LockName)), About: "what servers read; kici compile writes it"})
+	return i.tell(made, result)
+}
+
+func (i *initRun) tell(made compile.InitResult, result compile.Result) error {
+	if i.json {
+		return i.printJSON(map[string]any{"preset": made.Preset.Name, "workflow": made.Workflow, "lockFile": result.Path, "files": made.Files})
+	}
+	width := 0
+	for _, file := range made.Files {
+		width = max(width, len(file.Path))
+	}
+	fmt.Fprintf(i.Stdout, "Made for %s (preset %s):\n", made.Preset.About, made.Preset.Name)
+	for _, file := range made.Files {
+		fmt.Fprintf(i.Stdout, "  %-*s  %s\n", width, file.Path, file.About)
+	}
+	flag := ""
+	if filepath.Clean(i.o.KiciDir) != compile.DefaultDir {
+		flag = " --kici-dir " + shellWord(i.o.KiciDir)
+	}
+	fmt.Fprintf(i.Stdout, "\nTry it with kici run local push%s. After a change of %s run kici compile%s, and commit both.\n", flag, made.Workflow, flag)
+	return nil
+}
+
+// install installs the packages in the folder of workflows. What the package manager prints is of no use but when it fails.
+func (i *initRun) install(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, i.manager, "install")
+	cmd.Dir, cmd.Env = filepath.Join(i.o.Dir, i.o.KiciDir), i.Environ
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("install packages: there is no %s on PATH (--skip-install does without)", i.manager)
+	}
+	if err != nil {
+		return fmt.Errorf("install packages: %s install: %w\n%s", i.manager, err, out)
+	}
+	return nil
+}
