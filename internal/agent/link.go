@@ -166,7 +166,7 @@ func (a *Agent) serve(ctx context.Context, s *session) error {
 	defer cancel(nil)
 	waiting := a.online(s)
 	defer a.offline(s)
-	a.log.Info("registered", "agent", s.ack.AgentID, "features", s.ack.Features, "replaying", waiting)
+	a.log.Info("registered", "features", s.ack.Features, "replaying", waiting)
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context, *session) error{a.sendLoop, a.beatLoop, a.pingLoop, a.forwardLoop} {
 		parts.Go(func() {
