@@ -123,6 +123,7 @@ type ackedLine struct {
 // ackedEnd is the report of a job's end.
 type ackedEnd struct {
 	Job    string
+	Agent  string // that sent it
 	Status ci.JobStatus
 	At     int64
 }

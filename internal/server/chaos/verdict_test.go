@@ -75,7 +75,7 @@ func (f *facts) addJob(run runFact, m made, at int64) {
 	f.Executions = append(f.Executions, e)
 	f.Rows = append(f.Rows, rowFact{Job: j.ID, Status: ci.QueueCompleted})
 	f.Attempts = append(f.Attempts, attemptFact{Job: j.ID, Number: 1, Agent: "agent-0", Claimed: at, Ended: j.Ended, Outcome: string(m.status)})
-	f.Acked.Ends = append(f.Acked.Ends, ackedEnd{Job: j.ID, Status: m.status, At: j.Ended + 1})
+	f.Acked.Ends = append(f.Acked.Ends, ackedEnd{Job: j.ID, Agent: e.Agent, Status: m.status, At: j.Ended + 1})
 	for i, name := range m.steps {
 		f.addStep(stepFact{stepKey: stepKey{j.ID, i}, Name: name, Type: "step", Status: ci.StepSuccess}, e)
 	}
@@ -167,6 +167,14 @@ func TestWhatIsAllowedPasses(t *testing.T) {
 			f.Attempts = append(f.Attempts, first)
 			f.row("ladder/build").Requeued = 1
 			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: "agent-1", Text: "cloned", At: 9001})
+		}},
+		{"the end, as an agent tells it that no longer had the job", func(f *facts) {
+			first := *f.attempt("ladder/build")
+			f.attempt("ladder/build").Number = 2
+			first.Agent, first.Claimed, first.Ended, first.Outcome = "agent-1", 5000, 9000, "dispatch ack timeout"
+			f.Attempts = append(f.Attempts, first)
+			f.row("ladder/build").Requeued = 1
+			f.Acked.Ends = append(f.Acked.Ends, ackedEnd{Job: "ladder/build", Agent: "agent-1", Status: ci.JobCancelled, At: 9001})
 		}},
 		{"a line that was sent again to another server", func(f *facts) {
 			key := stepKey{"ladder/build", 0}

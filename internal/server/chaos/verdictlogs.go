@@ -30,19 +30,12 @@ func (c *check) ackedLines() {
 	}
 }
 
-// owed tells whether the line's agent had the job when it was told that the line is taken. What comes from one that no
-// longer has it is acknowledged and dropped: it would be sent for ever otherwise.
+// owed tells whether the line's agent had the job when it was told that the line is taken, and in time.
 func (c *check) owed(l ackedLine) bool {
 	if j := c.jobs[l.Job]; j.Ended != 0 && l.At > j.Ended+late {
 		return false
 	}
-	list := c.attempt[l.Job]
-	for i, a := range list {
-		if a.Agent == l.Agent && a.Claimed <= l.At && (i == len(list)-1 || l.At < a.Ended) {
-			return true
-		}
-	}
-	return false
+	return c.had(l.Job, l.Agent, l.At)
 }
 
 // logs looks at the numbered lines of every step: each server has its part in order and without repetition, and the log of

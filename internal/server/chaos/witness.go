@@ -79,7 +79,7 @@ func (c *conversation) serverSays(text []byte) (frame string) {
 	defer c.w.mu.Unlock()
 	now := time.Now().UnixMilli()
 	if end, ok := c.ends[ack.MessageID]; ok {
-		c.w.acked.Ends = append(c.w.acked.Ends, ackedEnd{Job: end.JobID, Status: end.State, At: now})
+		c.w.acked.Ends = append(c.w.acked.Ends, ackedEnd{Job: end.JobID, Agent: c.agent, Status: end.State, At: now})
 		return frameAckOfEnd
 	}
 	if chunk, ok := c.chunks[ack.MessageID]; ok {
