@@ -50,6 +50,7 @@ type Agent struct {
 	closing   sync.WaitGroup
 	mu        sync.Mutex
 	session   *session      // nil while not registered
+	features  []string      // of the server that it was registered with last
 	job       *job          // nil while idle
 	last      *job          // the latest, whose workspace may still be going away
 	spare     *spare        // nil when there is none
@@ -287,7 +288,7 @@ func (a *Agent) online(s *session) int {
 	a.guardMetadata()
 	a.mu.Lock()
 	offline := time.Since(a.offlineAt)
-	a.session = s
+	a.session, a.features = s, s.ack.Features
 	waiting := a.ledger.connect(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
 	a.startIdleLocked(s.ack.PendingDispatch)
 	a.mu.Unlock()
@@ -308,6 +309,13 @@ func (a *Agent) offline(s *session) {
 	a.metrics.connected.Store(0)
 	a.ledger.disconnect()
 	a.pending.lost(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
+}
+
+// serverHas tells whether the server has a feature, also while it is away for a moment.
+func (a *Agent) serverHas(feature string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.features, feature)
 }
 
 func (a *Agent) registered() bool {
@@ -362,6 +370,10 @@ func (a *Agent) receive(ctx context.Context, s *session, m wire.Message) {
 	case wire.UserCacheRestoreResponse:
 		a.pending.answer(m.RequestID, m)
 	case wire.UserCacheSaveResponse:
+		a.pending.answer(m.RequestID, m)
+	case wire.ArtifactUploadResponse:
+		a.pending.answer(m.RequestID, m)
+	case wire.ArtifactCommitResponse:
 		a.pending.answer(m.RequestID, m)
 	case wire.ProvenanceUploadResponse:
 		a.pending.answer(m.RequestID, m)

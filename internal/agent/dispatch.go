@@ -140,6 +140,10 @@ func messageID(m wire.Message) string {
 		return m.MessageID
 	case wire.CacheUploadRequest:
 		return m.MessageID
+	case wire.ArtifactUploadRequest:
+		return m.MessageID
+	case wire.ArtifactCommitRequest:
+		return m.MessageID
 	}
 	return ""
 }

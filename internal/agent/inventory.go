@@ -144,7 +144,7 @@ func (a *Agent) registration() wire.AgentRegister {
 		RunningAsUser: f.user,
 		RunningAsUID:  &uid,
 		Properties:    a.cfg.Properties,
-		Features:      []string{wire.FeatureFrameAck, wire.FeatureStartFence, wire.FeatureFastBeat},
+		Features:      []string{wire.FeatureFrameAck, wire.FeatureStartFence, wire.FeatureFastBeat, wire.FeatureArtifacts},
 	}
 }
 

@@ -242,6 +242,67 @@ func TestQuestionsOfStepsAreRelayed(t *testing.T) {
 	}
 }
 
+// A server that starts anew in between costs no step its artifact.
+func TestAnArtifactIsAskedForAgainAfterALostConnection(t *testing.T) {
+	s := newFakeServer(t)
+	startAgent(t, s.url, "keep")
+	p := s.accept()
+	p.register(allFeatures...)
+	p.send(dispatch("job-1", nil))
+	p.ack(expect[wire.JobAck](p).MessageID)
+	begin := expect[wire.ArtifactUploadRequest](p)
+	if begin.JobID != "job-1" || begin.Name != "a" || begin.SizeBytes == nil || *begin.SizeBytes != 7 {
+		t.Errorf("asked %+v", begin)
+	}
+	p.cut()
+	p = s.accept()
+	p.register(allFeatures...)
+	if again := expect[wire.ArtifactUploadRequest](p); again.MessageID != begin.MessageID {
+		t.Errorf("asked again as %s", again.MessageID)
+	}
+	p.send(wire.ArtifactUploadResponse{RequestID: begin.MessageID, UploadID: "u", UploadURL: "http://localhost:9/x", MaxBytes: 7})
+	unknown := expect[wire.ArtifactUploadRequest](p)
+	if unknown.SizeBytes != nil {
+		t.Errorf("asked %+v", unknown)
+	}
+	p.send(wire.ArtifactUploadResponse{RequestID: unknown.MessageID, Error: "the quota is used up"})
+	commit := expect[wire.ArtifactCommitRequest](p)
+	if commit.UploadID != "u" || commit.SHA256 != "07" || commit.SizeBytes != 7 {
+		t.Errorf("committed %+v", commit)
+	}
+	p.send(wire.ArtifactCommitResponse{RequestID: commit.MessageID})
+	terminal(p)
+	host := strings.Split(strings.TrimPrefix(s.url, "ws://"), ":")[0]
+	want := []string{
+		`{"maxBytes":7,"requestId":"1","type":"artifact.response","uploadId":"u","uploadUrl":"http://` + host + `:9/x"}`,
+		`{"error":"the quota is used up","requestId":"2","type":"artifact.response"}`,
+		`{"requestId":"3","type":"artifact.response"}`,
+	}
+	if d := cmp.Diff(want, lines(p, 0)); d != "" {
+		t.Errorf("answers:\n%s", d)
+	}
+}
+
+// A server that does not know the frames would end the connection over them.
+func TestAnotherServerIsNotAskedForArtifacts(t *testing.T) {
+	s := newFakeServer(t)
+	startAgent(t, s.url, "keep")
+	p := s.accept()
+	p.register()
+	p.send(dispatch("job-1", nil))
+	terminal(p)
+	for i, line := range lines(p, 0) {
+		if want := fmt.Sprintf(`{"error":"this server keeps no artifacts","requestId":"%d","type":"artifact.response"}`, i+1); line != want {
+			t.Errorf("answer %s", line)
+		}
+	}
+	for _, raw := range p.raws {
+		if strings.HasPrefix(raw, `{"type":"artifact.`) {
+			t.Errorf("sent %s", raw)
+		}
+	}
+}
+
 func TestAJobWaitsForItsConcurrencyGroup(t *testing.T) {
 	s := newFakeServer(t)
 	startAgent(t, s.url, "concurrency")

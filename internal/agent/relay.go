@@ -16,6 +16,7 @@ const (
 	eventLimit    = 6 * time.Second // the runner gives up after 5 and makes a receipt of its own
 	apiLimit      = 15 * time.Second
 	storeLimit    = 30 * time.Second
+	artifactLimit = 2 * time.Minute // a step fails for its artifact, so a server that restarts is awaited
 	approvalLimit = 7 * 24 * time.Hour
 )
 
@@ -130,7 +131,7 @@ func (j *job) relay(r runner.Request) {
 			q.answer(nil, errNoAnswer)
 		}
 	})
-	lasting := r.Type == runner.TypeApprovalRequest
+	lasting := r.Type == runner.TypeApprovalRequest || r.Type == runner.TypeArtifact
 	j.a.pending.add(id, &question{ref: jobRef{}, lasting: lasting, answer: func(answer wire.Message, err error) {
 		timer.Stop()
 		j.a.ledger.answered(id)
@@ -183,6 +184,8 @@ func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duratio
 			return wire.ProvenanceUploadComplete{MessageID: id, JobID: j.ref.job, SubjectName: r.SubjectName,
 				SubjectDigest: r.SubjectDigest, MediaType: r.MediaType}, 0, nil
 		}
+	case runner.TypeArtifact:
+		return j.artifactFrame(id, r)
 	case runner.TypeApprovalRequest:
 		m := wire.ApprovalRequest{MessageID: id, RunID: j.ref.run, JobID: j.ref.job, StepName: r.StepName, Reason: r.Reason,
 			TimeoutSeconds: int(math.Ceil(r.TimeoutSeconds))} // the server counts whole ones
@@ -200,6 +203,22 @@ func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duratio
 		return m, approvalLimit, nil
 	}
 	return nil, 0, errors.New("unknown request")
+}
+
+// artifactFrame asks for the place of an artifact, or says what was put there. Only our own servers know the frames; another
+// would end the connection over them.
+func (j *job) artifactFrame(id string, r runner.Request) (wire.Message, time.Duration, error) {
+	if !j.a.serverHas(wire.FeatureArtifacts) {
+		return nil, 0, errors.New("this server keeps no artifacts")
+	}
+	if r.Op == "commit" {
+		return wire.ArtifactCommitRequest{MessageID: id, JobID: j.ref.job, UploadID: r.UploadID, SHA256: r.SHA256, SizeBytes: r.SizeBytes}, artifactLimit, nil
+	}
+	m := wire.ArtifactUploadRequest{MessageID: id, JobID: j.ref.job, Name: r.Name}
+	if r.SizeBytes >= 0 {
+		m.SizeBytes = &r.SizeBytes
+	}
+	return m, artifactLimit, nil
 }
 
 func orJSON(raw json.RawMessage, fallback string) json.RawMessage {
@@ -228,6 +247,10 @@ func (j *job) back(r runner.Request, answer wire.Message, err error) runner.Resp
 		return runner.Response{Skip: m.Skip, UploadURL: j.a.reach(m.UploadURL)}
 	case wire.ProvenanceUploadResponse:
 		return runner.Response{UploadURL: j.a.reach(m.UploadURL)}
+	case wire.ArtifactUploadResponse:
+		return runner.Response{UploadID: m.UploadID, UploadURL: j.a.reach(m.UploadURL), MaxBytes: m.MaxBytes, Error: m.Error}
+	case wire.ArtifactCommitResponse:
+		return runner.Response{Error: m.Error}
 	case wire.ApprovalResolved:
 		return runner.Response{Outcome: m.Outcome, Reason: m.Reason}
 	}
@@ -258,6 +281,7 @@ var responseTypes = map[string]string{
 	runner.TypeAPIRequest:      runner.TypeAPIResponse,
 	runner.TypeCacheRequest:    runner.TypeCacheResponse,
 	runner.TypeProvenance:      runner.TypeProvenanceResponse,
+	runner.TypeArtifact:        runner.TypeArtifactResponse,
 	runner.TypeApprovalRequest: runner.TypeApprovalResolved,
 }
 

@@ -101,7 +101,8 @@ func (j *job) handle(m runner.Message) *runner.JobComplete {
 		if v, ok := decode[runner.ConcurrencyReport](j, m); ok {
 			j.reportConcurrency(v)
 		}
-	case runner.TypeEventEmit, runner.TypeAPIRequest, runner.TypeCacheRequest, runner.TypeProvenance, runner.TypeApprovalRequest:
+	case runner.TypeEventEmit, runner.TypeAPIRequest, runner.TypeCacheRequest, runner.TypeProvenance,
+		runner.TypeArtifact, runner.TypeApprovalRequest:
 		if v, ok := decode[runner.Request](j, m); ok {
 			j.relay(v)
 		}

@@ -226,6 +226,21 @@ var scenes = map[string]func(*stage){
 		s.end(0, "one", "success")
 		s.complete("success", "")
 	},
+	"keep": func(s *stage) {
+		s.begin()
+		s.start(0, "one", "")
+		ask := func(r runner.Request) {
+			r.Type = runner.TypeArtifact
+			s.say(r)
+			raw, _ := json.Marshal(s.hear())
+			s.log(0, string(raw))
+		}
+		ask(runner.Request{RequestID: "1", Op: "begin", Name: "a", SizeBytes: 7})
+		ask(runner.Request{RequestID: "2", Op: "begin", Name: "b", SizeBytes: -1})
+		ask(runner.Request{RequestID: "3", Op: "commit", UploadID: "u", SHA256: "07", SizeBytes: 7})
+		s.end(0, "one", "success")
+		s.complete("success", "")
+	},
 	"concurrency": func(s *stage) {
 		s.begin()
 		s.say(runner.ConcurrencyReport{Type: runner.TypeConcurrency, Group: "deploy"})

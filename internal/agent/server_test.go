@@ -24,7 +24,7 @@ import (
 const patience = 20 * time.Second
 
 // allFeatures are those of our own server.
-var allFeatures = []string{wire.FeatureFrameAck, wire.FeatureStartFence, wire.FeatureFastBeat}
+var allFeatures = []string{wire.FeatureFrameAck, wire.FeatureStartFence, wire.FeatureFastBeat, wire.FeatureArtifacts}
 
 // fakeServer accepts agents on a real socket; the test plays the server's part.
 type fakeServer struct {

@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 				Files: []string{file},
 				Setup: func(env *testscript.Env) error {
 					for name, value := range map[string]string{
-						"KICI_DATA_DIR": home.Settings.DataDir, "REPOS": home.Repos, "URL": home.URL(), "XDG_DATA_HOME": env.WorkDir,
+						"KICI_DATA_DIR": home.Settings.DataDir, "REPOS": home.Repos, "URL": home.URL(), "WS": home.AgentURL(), "TOKEN": home.Token, "XDG_DATA_HOME": env.WorkDir,
 						"GIT_CONFIG_GLOBAL": filepath.Join(env.WorkDir, "gitconfig"), "GIT_CONFIG_NOSYSTEM": "1", "USER": "pusher",
 					} {
 						env.Setenv(name, value)

@@ -246,7 +246,7 @@ func (l *localRun) options(ctx context.Context, env map[string]string) (local.Op
 		return local.Options{}, fmt.Errorf("find the folder of workflows: %w", err)
 	}
 	o := local.Options{Root: l.repo.Root, KiciDir: dir, Jobs: l.jobs, KeepGoing: l.keepGoing, Only: l.job, InPlace: l.inPlace, Keep: l.keep,
-		Debug: l.debug, Env: env, Environ: l.Environ}
+		Debug: l.debug, Env: env, Environ: l.Environ, Artifacts: filepath.Join(inRoot(l.repo.Root, l.kiciDir), "artifacts")}
 	if l.inPlace && o.Jobs == 0 {
 		o.Jobs = 1 // they share one folder
 	}

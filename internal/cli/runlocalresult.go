@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,7 @@ func (r *localResults) runOne(ctx context.Context, o local.Options) error {
 		}
 	}
 	o.Screen = shown
+	o.Artifacts = filepath.Join(o.Artifacts, local.FileName(o.Workflow.Name))
 	result, err := local.Run(ctx, o)
 	shown.Close()
 	if err != nil {
@@ -79,6 +81,12 @@ func (r *localResults) summary(result local.Result) {
 	for _, dir := range result.Kept {
 		fmt.Fprintln(r.Stdout, "  kept", dir)
 	}
+	for _, file := range result.Artifacts {
+		if rel, err := filepath.Rel(r.repo.Root, file); err == nil {
+			file = rel
+		}
+		fmt.Fprintln(r.Stdout, "  artifact", livetree.Clean(file))
+	}
 }
 
 // conclude writes what was asked for and gives the exit code.
@@ -109,17 +117,19 @@ func (r *localResults) conclude() error {
 // printResult is the last line for programs.
 func (r *localResults) printResult(drift bool) error {
 	type one struct {
-		Workflow string          `json:"workflow"`
-		RunID    string          `json:"runId"`
-		Status   ci.RunStatus    `json:"status"`
-		Reason   *string         `json:"failureReason"`
-		Jobs     []adminwire.Job `json:"jobs"`
-		Kept     []string        `json:"kept,omitempty"`
+		Workflow  string          `json:"workflow"`
+		RunID     string          `json:"runId"`
+		Status    ci.RunStatus    `json:"status"`
+		Reason    *string         `json:"failureReason"`
+		Jobs      []adminwire.Job `json:"jobs"`
+		Kept      []string        `json:"kept,omitempty"`
+		Artifacts []string        `json:"artifacts,omitempty"`
 	}
 	results := []one{}
 	summary := map[string]int{"passed": 0, "failed": 0, "cancelled": 0, "total": len(r.list)}
 	for _, result := range r.list {
-		results = append(results, one{result.Run.WorkflowName, result.Run.RunID, result.Run.Status, result.Run.FailureReason, result.Jobs, result.Kept})
+		results = append(results, one{result.Run.WorkflowName, result.Run.RunID, result.Run.Status, result.Run.FailureReason, result.Jobs, result.Kept,
+			result.Artifacts})
 		summary[map[ci.RunStatus]string{ci.RunSuccess: "passed", ci.RunFailed: "failed", ci.RunCancelled: "cancelled"}[result.Run.Status]]++
 	}
 	return r.printLine(map[string]any{"type": "result", "drift": drift, "results": results, "summary": summary})

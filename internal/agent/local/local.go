@@ -29,6 +29,7 @@ type Options struct {
 	InPlace   bool   // run in the repository itself
 	Keep      bool   // leave the folders of the jobs where they are
 	Scratch   string // folder in which those are made; it must exist
+	Artifacts string // folder of the run's artifacts, which it empties; "" for none. The one above it is made to hide from git
 	Debug     bool   // also what steps log for debugging
 	Env       map[string]string
 	Secrets   Secrets
@@ -54,6 +55,8 @@ type Result struct {
 	Jobs  []adminwire.Job
 	Drift bool     // check mode has found something to change
 	Kept  []string // folders of jobs that were left, with Options.Keep
+	// Artifacts are the files that steps have uploaded.
+	Artifacts []string
 }
 
 // redrawEvery is how often the screen is told that time passes.
@@ -71,7 +74,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Jobs <= 0 {
 		o.Jobs = runtime.GOMAXPROCS(0)
 	}
-	r := &run{o: o, byName: map[string]*job{}, tasks: make(chan func()), mask: redact.New(o.Secrets.values())}
+	r := &run{o: o, byName: map[string]*job{}, tasks: make(chan func()), mask: redact.New(o.Secrets.values()), artifacts: artifacts{dir: o.Artifacts}}
 	now := time.Now().UnixMilli()
 	r.in = o.Work.input(uuid.NewString(), now)
 	made, err := build(r.in, o.Only)
@@ -80,7 +83,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r.begin(made, now)
 	r.loop(ctx)
-	return Result{Run: r.detail(), Jobs: r.views(), Drift: r.drift, Kept: r.kept}, nil
+	return Result{Run: r.detail(), Jobs: r.views(), Drift: r.drift, Kept: r.kept, Artifacts: r.artifacts.complete()}, nil
 }
 
 // begin makes the jobs and their first states.

@@ -30,7 +30,8 @@ func (w *worker) handle(proc *runner.Process, m runner.Message) *runner.JobCompl
 		}
 	case runner.TypeConcurrency:
 		w.respond(proc, runner.ConcurrencyAck{Type: runner.TypeConcurrencyAck, Action: wire.ConcurrencyProceed})
-	case runner.TypeEventEmit, runner.TypeAPIRequest, runner.TypeCacheRequest, runner.TypeProvenance, runner.TypeApprovalRequest:
+	case runner.TypeEventEmit, runner.TypeAPIRequest, runner.TypeCacheRequest, runner.TypeProvenance,
+		runner.TypeArtifact, runner.TypeApprovalRequest:
 		var v runner.Request
 		if m.Decode(&v) == nil {
 			answer := w.answer(v)
@@ -51,6 +52,7 @@ var answerTypes = map[string]string{
 	runner.TypeAPIRequest:      runner.TypeAPIResponse,
 	runner.TypeCacheRequest:    runner.TypeCacheResponse,
 	runner.TypeProvenance:      runner.TypeProvenanceResponse,
+	runner.TypeArtifact:        runner.TypeArtifactResponse,
 	runner.TypeApprovalRequest: runner.TypeApprovalResolved,
 }
 
@@ -61,6 +63,8 @@ func (w *worker) respond(proc *runner.Process, answer any) { _ = proc.Send(answe
 // one fails in the author's hands.
 func (w *worker) answer(r runner.Request) runner.Response {
 	switch {
+	case r.Type == runner.TypeArtifact:
+		return w.r.artifacts.answer(w.j.state.Name, r)
 	case r.Type == runner.TypeEventEmit:
 		w.say(fmt.Sprintf("Event '%s' is not delivered: a local run has no server. Its payload: %s", r.EventName, r.Payload))
 		return runner.Response{DeliveryID: "local"}

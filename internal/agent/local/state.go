@@ -35,6 +35,8 @@ type run struct {
 	mask    *redact.Redactor
 	changed bool // since it was shown last
 
+	artifacts artifacts // not the loop's: workers speak to it
+
 	tasks   chan func()
 	workers sync.WaitGroup
 }

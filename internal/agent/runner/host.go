@@ -120,6 +120,10 @@ func (c *child) call(ctx context.Context, fn string, args json.RawMessage) (any,
 		return with(args, func(s attestSpec) (any, error) { return c.dirs.attest(s) })
 	case "upload":
 		return with(args, func(s uploadSpec) (any, error) { return nil, upload(ctx, s) })
+	case "findArtifact":
+		return with(args, func(s artifactSpec) (any, error) { return findArtifact(ctx, s) })
+	case "putArtifact":
+		return with(args, func(s artifactSpec) (any, error) { return c.dirs.putArtifact(ctx, s) })
 	}
 	return nil, fmt.Errorf("the host has no function %q", fn)
 }

@@ -16,6 +16,7 @@ const (
 	TypeAPIRequest      = "agent.api.request"
 	TypeCacheRequest    = "cache.request"
 	TypeProvenance      = "provenance.request"
+	TypeArtifact        = "artifact.request"
 	TypeApprovalRequest = "approval.request"
 	TypeConcurrency     = "concurrency.report"
 	TypeBundle          = "bundle"
@@ -30,6 +31,7 @@ const (
 	TypeAPIResponse        = "agent.api.response"
 	TypeCacheResponse      = "cache.response"
 	TypeProvenanceResponse = "provenance.response"
+	TypeArtifactResponse   = "artifact.response"
 	TypeApprovalResolved   = "approval.resolved"
 	TypeConcurrencyAck     = "concurrency.ack"
 )
@@ -135,10 +137,15 @@ type Request struct {
 	Key           string   `json:"key,omitempty"`
 	RestoreKeys   []string `json:"restoreKeys,omitempty"`
 	TarHash       string   `json:"tarHash,omitempty"`
-	SizeBytes     int64    `json:"sizeBytes,omitempty"`
+	SizeBytes     int64    `json:"sizeBytes,omitempty"` // of an artifact: -1 while it is not known
 	SubjectDigest string   `json:"subjectDigest,omitempty"`
 	SubjectName   string   `json:"subjectName,omitempty"`
 	MediaType     string   `json:"mediaType,omitempty"`
+
+	// artifact.request (Op begin with the name and size, commit with the rest and the size)
+	Name     string `json:"name,omitempty"`
+	UploadID string `json:"uploadId,omitempty"`
+	SHA256   string `json:"sha256,omitempty"` // hexadecimal
 
 	// approval.request
 	StepIndex      *int            `json:"stepIndex,omitempty"`
@@ -162,7 +169,11 @@ type Response struct {
 	DownloadURL string `json:"downloadUrl,omitempty"`
 	TarHash     string `json:"tarHash,omitempty"`
 	Skip        bool   `json:"skip,omitempty"`
-	UploadURL   string `json:"uploadUrl,omitempty"` // provenance.response, too
+	UploadURL   string `json:"uploadUrl,omitempty"` // provenance.response and artifact.response, too
+
+	UploadID string `json:"uploadId,omitempty"` // artifact.response, to the end
+	MaxBytes int64  `json:"maxBytes,omitempty"`
+	SaveTo   string `json:"saveTo,omitempty"` // instead of a URL: the file on this machine that the artifact becomes
 
 	Outcome string `json:"outcome,omitempty"` // approval.resolved, to the end
 	Reason  string `json:"reason,omitempty"`

@@ -98,6 +98,11 @@ func (o *outgoing) masked(m Message) (any, error) {
 		v.Reason = o.mask.String(v.Reason)
 		v.Payload = o.maskedJSON(v.Payload)
 		return v, err
+	case TypeArtifact:
+		v := &Request{}
+		err := m.Decode(v)
+		v.Name = o.mask.String(v.Name) // people read it; the bytes go past here, and nothing masks them
+		return v, err
 	}
 	return m.Raw, nil
 }

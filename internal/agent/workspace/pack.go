@@ -18,8 +18,11 @@ import (
 	"time"
 )
 
-// uploadLimit bounds one upload.
-const uploadLimit = 10 * time.Minute
+// One upload may take this long, and longer by what its bytes take at the slowest pace that is still worth waiting for.
+const (
+	uploadLimit = 10 * time.Minute
+	uploadPace  = 256 << 10 // bytes per second
+)
 
 // Tree is a file or folder to pack. One that does not exist is left out.
 type Tree struct {
@@ -117,8 +120,6 @@ func addFile(archive *tar.Writer, file, name string, entry fs.DirEntry) error {
 
 // Upload puts a file where the server says, by a plain PUT. Errors name the host only: a signed URL is a credential.
 func Upload(ctx context.Context, client *http.Client, to string, f *os.File) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, uploadLimit, fmt.Errorf("timed out after %v", uploadLimit))
-	defer cancel()
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return fmt.Errorf("upload: %w", err)
@@ -126,7 +127,16 @@ func Upload(ctx context.Context, client *http.Client, to string, f *os.File) err
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("upload: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, to, io.NopCloser(f)) // the file stays the caller's
+	return Put(ctx, client, to, f, size)
+}
+
+// Put is Upload for what is read from anywhere; it must be of exactly that size. A status of the server that says no is a
+// *StatusError.
+func Put(ctx context.Context, client *http.Client, to string, content io.Reader, size int64) error {
+	limit := uploadLimit + time.Duration(size/uploadPace)*time.Second
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %v", limit))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, to, io.NopCloser(content)) // it stays the caller's
 	if err != nil {
 		return errors.New("the upload URL is malformed")
 	}
@@ -139,10 +149,18 @@ func Upload(ctx context.Context, client *http.Client, to string, f *os.File) err
 	}
 	defer res.Body.Close()
 	if res.StatusCode/100 != 2 {
-		return fmt.Errorf("upload to %s: status %s", req.URL.Host, res.Status)
+		return fmt.Errorf("upload to %s: %w", req.URL.Host, &StatusError{Code: res.StatusCode, Status: res.Status})
 	}
 	return nil
 }
+
+// StatusError is an answer of the server that is no success.
+type StatusError struct {
+	Code   int
+	Status string
+}
+
+func (e *StatusError) Error() string { return "status " + e.Status }
 
 // withoutURL takes the URL out of an error of the HTTP client.
 func withoutURL(err error) error {

@@ -192,6 +192,51 @@ type UserCacheSaveComplete struct {
 // MessageType is "cache.user.save.complete".
 func (UserCacheSaveComplete) MessageType() string { return "cache.user.save.complete" }
 
+// ArtifactUploadRequest asks where to put an artifact (FeatureArtifacts).
+type ArtifactUploadRequest struct {
+	MessageID string `json:"messageId"`
+	JobID     string `json:"jobId"`
+	Name      string `json:"name"`
+	SizeBytes *int64 `json:"sizeBytes,omitempty" wire:"opt,int,min=0"` // nil while it is not known
+}
+
+// MessageType is "artifact.upload.request".
+func (ArtifactUploadRequest) MessageType() string { return "artifact.upload.request" }
+
+// ArtifactUploadResponse answers an ArtifactUploadRequest, with a place or an error for the job to read.
+type ArtifactUploadResponse struct {
+	RequestID string `json:"requestId"`
+	UploadID  string `json:"uploadId,omitempty" wire:"opt"`
+	UploadURL string `json:"uploadUrl,omitempty" wire:"opt"`
+	MaxBytes  int64  `json:"maxBytes,omitempty" wire:"opt,int,min=0"` // that may be put there
+	Error     string `json:"error,omitempty" wire:"opt"`
+}
+
+// MessageType is "artifact.upload.response".
+func (ArtifactUploadResponse) MessageType() string { return "artifact.upload.response" }
+
+// ArtifactCommitRequest says that an artifact has been put there, all of it.
+type ArtifactCommitRequest struct {
+	MessageID string `json:"messageId"`
+	JobID     string `json:"jobId"`
+	UploadID  string `json:"uploadId"`
+	SHA256    string `json:"sha256"` // of the bytes, hex
+	SizeBytes int64  `json:"sizeBytes" wire:"int,min=0"`
+}
+
+// MessageType is "artifact.commit.request".
+func (ArtifactCommitRequest) MessageType() string { return "artifact.commit.request" }
+
+// ArtifactCommitResponse answers an ArtifactCommitRequest: the artifact is kept, unless there is an error, which is for
+// the job to read.
+type ArtifactCommitResponse struct {
+	RequestID string `json:"requestId"`
+	Error     string `json:"error,omitempty" wire:"opt"`
+}
+
+// MessageType is "artifact.commit.response".
+func (ArtifactCommitResponse) MessageType() string { return "artifact.commit.response" }
+
 // ProvenanceUploadRequest asks where to put a provenance bundle.
 type ProvenanceUploadRequest struct {
 	MessageID     string `json:"messageId"`

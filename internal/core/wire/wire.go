@@ -27,6 +27,8 @@ const (
 	FeatureStartFence = "start-fence"
 	// FeatureFastBeat means a heartbeat every 5 s and a job.heartbeat with a progress counter every 10 s.
 	FeatureFastBeat = "fast-beat"
+	// FeatureArtifacts lets an agent ask for a place for an artifact and confirm what it has put there.
+	FeatureArtifacts = "artifacts"
 )
 
 // Message is one frame of either direction.
@@ -129,11 +131,11 @@ var fromAgent = catalogue(
 	JobAck{}, JobReject{}, JobStatus{}, StepStatus{}, LogChunk{}, JobHeartbeat{}, RunEvent{}, JobContext{},
 	ConcurrencyReport{}, ApprovalRequest{},
 	CacheUploadRequest{}, CacheUploadComplete{}, UserCacheRestoreRequest{}, UserCacheSaveRequest{}, UserCacheSaveComplete{},
-	ProvenanceUploadRequest{}, ProvenanceUploadComplete{}, EventEmit{}, APIRequest{}, FleetBundleChunk{}, FleetBundleError{},
+	ArtifactUploadRequest{}, ArtifactCommitRequest{}, ProvenanceUploadRequest{}, ProvenanceUploadComplete{}, EventEmit{}, APIRequest{}, FleetBundleChunk{}, FleetBundleError{},
 )
 
 var fromServer = catalogue(
 	AuthSuccess{}, AuthFailure{}, RegisterAck{}, Heartbeat{}, JobDispatch{}, JobCancel{}, Ack{},
 	ConcurrencyAck{}, ApprovalResolved{}, CacheUploadResponse{}, UserCacheRestoreResponse{}, UserCacheSaveResponse{},
-	ProvenanceUploadResponse{}, EventEmitResponse{}, APIResponse{}, FleetLogsRequest{}, RateLimitWarning{}, ErrorFrame{},
+	ArtifactUploadResponse{}, ArtifactCommitResponse{}, ProvenanceUploadResponse{}, EventEmitResponse{}, APIResponse{}, FleetLogsRequest{}, RateLimitWarning{}, ErrorFrame{},
 )

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"kici/internal/core/adminwire"
+	"kici/internal/core/wire"
 	"kici/internal/kit/blob"
 	"kici/internal/kit/service"
 	"kici/internal/server/cache"
+	"kici/internal/server/engine"
 	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
 )
@@ -41,15 +43,16 @@ func (s *rig) keep(t *testing.T, run, name, content string) (blobs string) {
 	web := httptest.NewServer(c.Handler(links))
 	t.Cleanup(web.Close)
 	s.API.Artifacts = c
-	link, err := c.BeginArtifact(t.Context(), "job", name, int64(len(content)))
+	size := int64(len(content))
+	place, err := c.BeginArtifact(t.Context(), engine.Owned{JobID: "job"}, wire.ArtifactUploadRequest{Name: name, SizeBytes: &size})
 	check(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), "PUT", web.URL+link, strings.NewReader(content))
+	req, err := http.NewRequestWithContext(t.Context(), "PUT", web.URL+place.UploadURL, strings.NewReader(content))
 	check(t, err)
 	resp, err := http.DefaultClient.Do(req)
 	check(t, err)
 	resp.Body.Close()
-	_, err = c.CommitArtifact(t.Context(), "job", name, strings.Repeat("a", 64))
-	check(t, err)
+	check(t, c.CommitArtifact(t.Context(), engine.Owned{JobID: "job"},
+		wire.ArtifactCommitRequest{UploadID: place.UploadID, SHA256: strings.Repeat("a", 64), SizeBytes: size}))
 	return web.URL
 }
 

@@ -81,7 +81,7 @@ func (c *Cache) BuildUpload(ctx context.Context, job engine.Owned, m wire.CacheU
 	if err != nil {
 		return wire.CacheUploadResponse{}, err
 	}
-	link, err := c.begin(ctx, id.own(m.CacheType), job.JobID, id.Build.key(m.CacheType), c.limits(ctx, id.OrgID).MaxTarball)
+	_, link, err := c.begin(ctx, id.own(m.CacheType), job.JobID, id.Build.key(m.CacheType), c.limits(ctx, id.OrgID).MaxTarball)
 	return wire.CacheUploadResponse{UploadURL: link}, err
 }
 

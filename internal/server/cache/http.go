@@ -93,18 +93,19 @@ func (t *transfers) get(w http.ResponseWriter, r *http.Request, key string) {
 }
 
 func (t *transfers) put(w http.ResponseWriter, r *http.Request, key string) {
-	if r.Body == nil || r.ContentLength == 0 {
-		deny(w, http.StatusBadRequest, "Missing body")
-		return
-	}
+	var kind string
 	var limit int64
-	err := t.DB.Read().QueryRowContext(r.Context(), "SELECT max_bytes FROM cache_uploads WHERE path = $1", key).Scan(&limit)
+	err := t.DB.Read().QueryRowContext(r.Context(), "SELECT kind, max_bytes FROM cache_uploads WHERE path = $1", key).Scan(&kind, &limit)
 	if errors.Is(err, sql.ErrNoRows) {
 		deny(w, http.StatusGone, "The upload has ended") // it was confirmed, or given up: what lies there stays as it is
 		return
 	}
 	if err != nil {
 		t.fail(w, r, key, err)
+		return
+	}
+	if r.ContentLength == 0 && kind != kindArtifact { // no archive is empty, and a file may be
+		deny(w, http.StatusBadRequest, "Missing body")
 		return
 	}
 	body := http.MaxBytesReader(w, r.Body, limit)

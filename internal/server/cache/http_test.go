@@ -106,8 +106,7 @@ func TestAnUploadThatBreaksOffLeavesNothing(t *testing.T) {
 
 func TestNoBrowserTakesABlobForAPage(t *testing.T) {
 	r := fileRig(t, storeOf(t))
-	_, err := r.keep("t1", "page.html", "<script>")
-	r.must(err)
+	r.must(r.keep("t1", "page.html", "<script>"))
 	_, link, err := r.ArtifactLink(t.Context(), "rt1", "page.html")
 	r.must(err)
 	req, err := http.NewRequestWithContext(t.Context(), "GET", r.absolute(link), nil)

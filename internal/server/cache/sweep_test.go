@@ -13,8 +13,7 @@ func (r *rig) count(table string) (n int) {
 func TestTheSweepRemovesWhatExpiredAndThenItsBlob(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		r.must(r.save("t1", "k", "tar"))
-		_, err := r.keep("t1", "a", "x")
-		r.must(err)
+		r.must(r.keep("t1", "a", "x"))
 		r.now += 7 * 24 * 3600 * 1000
 		r.must(r.sweepOnce(t.Context()))
 		if n := r.count("cache_entries"); n != 1 {
@@ -78,7 +77,7 @@ func TestTheSweepTakesMoreThanOneBatch(t *testing.T) {
 	r := fileRig(t, storeOf(t))
 	for i := range sweepBatch + 10 {
 		r.jobs["many"] = Identity{OrgID: "org", RepoID: "r", RunID: string(rune('a' + i%26)), Shared: i%2 == 0}
-		_, err := r.begin(t.Context(), r.jobs["many"].own(kindUser), string(rune(i+1)), "k", 1)
+		_, _, err := r.begin(t.Context(), r.jobs["many"].own(kindUser), string(rune(i+1)), "k", 1)
 		r.must(err)
 	}
 	for range 2 {

@@ -34,8 +34,8 @@ type upload struct {
 }
 
 // begin writes down that a job may put something, and gives the link to put it by.
-func (c *Cache) begin(ctx context.Context, s space, jobID, key string, maxSize int64) (link string, err error) {
-	u := upload{space: s, id: uuid.NewString(), jobID: jobID, key: key, maxSize: maxSize}
+func (c *Cache) begin(ctx context.Context, s space, jobID, key string, maxSize int64) (u upload, link string, err error) {
+	u = upload{space: s, id: uuid.NewString(), jobID: jobID, key: key, maxSize: maxSize}
 	u.path, u.target = s.paths(key, u.id)
 	err = c.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		var open int
@@ -49,9 +49,10 @@ func (c *Cache) begin(ctx context.Context, s space, jobID, key string, maxSize i
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("begin upload of %s %q: %w", s.kind, key, err)
+		return u, "", fmt.Errorf("begin upload of %s %q: %w", s.kind, key, err)
 	}
-	return c.Agents.WriteLink(ctx, u.path)
+	link, err = c.Agents.WriteLink(ctx, u.path)
+	return u, link, err
 }
 
 // begun reads the uploads of a key that a job has begun, newest first. There is none when it never did, or when they were

@@ -56,7 +56,7 @@ func (c *Cache) Save(ctx context.Context, job engine.Owned, m wire.UserCacheSave
 	if err != nil || there {
 		return skip, err
 	}
-	link, err := c.begin(ctx, id.own(kindUser), job.JobID, m.Key, limits.UserQuota)
+	_, link, err := c.begin(ctx, id.own(kindUser), job.JobID, m.Key, limits.UserQuota)
 	if err != nil {
 		return skip, err
 	}

@@ -32,6 +32,22 @@ func (c *conn) bridge(ctx context.Context, m wire.Message) error {
 		return c.approval(ctx, m)
 	case wire.CacheUploadRequest, wire.CacheUploadComplete, wire.UserCacheRestoreRequest, wire.UserCacheSaveRequest, wire.UserCacheSaveComplete:
 		return c.cache(ctx, m)
+	case wire.ArtifactUploadRequest:
+		return c.artifact(ctx, m.JobID, func(text string) wire.Message {
+			return wire.ArtifactUploadResponse{RequestID: m.MessageID, Error: text}
+		},
+			func(ctx context.Context, job engine.Owned) (wire.Message, error) {
+				answer, err := c.hub.Cache.BeginArtifact(ctx, job, m)
+				answer.RequestID = m.MessageID
+				return answer, err
+			})
+	case wire.ArtifactCommitRequest:
+		return c.artifact(ctx, m.JobID, func(text string) wire.Message {
+			return wire.ArtifactCommitResponse{RequestID: m.MessageID, Error: text}
+		},
+			func(ctx context.Context, job engine.Owned) (wire.Message, error) {
+				return wire.ArtifactCommitResponse{RequestID: m.MessageID}, c.hub.Cache.CommitArtifact(ctx, job, m)
+			})
 	case wire.ProvenanceUploadRequest:
 		none := wire.ProvenanceUploadResponse{RequestID: m.MessageID}
 		return c.ask(ctx, m.JobID, none, none)

@@ -28,7 +28,7 @@ const (
 )
 
 // features are the extensions that this server honours.
-var features = []string{wire.FeatureFrameAck, wire.FeatureStartFence, wire.FeatureFastBeat}
+var features = []string{wire.FeatureFrameAck, wire.FeatureStartFence, wire.FeatureFastBeat, wire.FeatureArtifacts}
 
 // registration is what an agent registered with, and what the server made of it.
 type registration struct {

@@ -7,7 +7,7 @@ import (
 	"kici/internal/server/engine"
 )
 
-// Cache keeps build caches and what jobs cache for themselves. Whose cache it is follows from the job, never from the
+// Cache keeps build caches, what jobs cache for themselves, and artifacts. Whose cache it is follows from the job, never from the
 // frame. Calls about one job follow each other in the order in which its agent sent the frames, beside the reading of its
 // connection, and those that tell of an upload have returned before the end of the job is applied. An error is answered
 // as no cache: a job must not fail because its cache does.
@@ -19,6 +19,10 @@ type Cache interface {
 	Restore(ctx context.Context, job engine.Owned, m wire.UserCacheRestoreRequest) (wire.UserCacheRestoreResponse, error)
 	Save(ctx context.Context, job engine.Owned, m wire.UserCacheSaveRequest) (wire.UserCacheSaveResponse, error)
 	Saved(ctx context.Context, job engine.Owned, m wire.UserCacheSaveComplete) error
+	// BeginArtifact finds the place of an artifact, and CommitArtifact keeps what was put there. A *cache.Refusal is for the
+	// job to read: unlike a cache, an artifact that is not kept is the step's to know.
+	BeginArtifact(ctx context.Context, job engine.Owned, m wire.ArtifactUploadRequest) (wire.ArtifactUploadResponse, error)
+	CommitArtifact(ctx context.Context, job engine.Owned, m wire.ArtifactCommitRequest) error
 }
 
 // Concurrency keeps the groups of which only so many runs go on at a time.

@@ -50,6 +50,14 @@ func (f *fakeCache) Saved(_ context.Context, job engine.Owned, m wire.UserCacheS
 	return f.note(job, "saved "+m.Key)
 }
 
+func (f *fakeCache) BeginArtifact(_ context.Context, job engine.Owned, m wire.ArtifactUploadRequest) (wire.ArtifactUploadResponse, error) {
+	return wire.ArtifactUploadResponse{UploadID: "u", UploadURL: "https://store/" + m.Name, MaxBytes: 7}, f.note(job, "begin "+m.Name)
+}
+
+func (f *fakeCache) CommitArtifact(_ context.Context, job engine.Owned, m wire.ArtifactCommitRequest) error {
+	return f.note(job, "commit "+m.UploadID)
+}
+
 func withCache(cache *fakeCache) option {
 	return func(d *Deps) {
 		cache.engine = d.Engine.(*fakeEngine)

@@ -50,12 +50,40 @@ declare module '@kici-dev/sdk' {
       restore(spec: CacheSpec): Promise<{ hit: boolean; matchedKey?: string }>;
       save(spec: CacheSpec): Promise<void>;
     };
+    artifacts: {
+      /**
+       * Keeps files with the run, for people to download: `kici admin runs download RUN NAME`. One path of one file goes as it
+       * is; anything else goes as a gzipped tar, and its name ends in `.tar.gz`. The bytes are kept as they are: nothing in
+       * them is masked. What cannot be kept throws, and says why.
+       */
+      upload(artifact: ArtifactSpec): Promise<Artifact>;
+    };
     /** Attests which run and job made a file (by its path) or an image (by its SHA-256), for others to verify. */
     attestProvenance(o: {
       subject: { name: string; digest?: { sha256: string } | string; path?: string };
       audience?: string;
     }): Promise<{ storageKey: string; subjectDigest: string; bundleMediaType: string }>;
     kici: KiciApi;
+  }
+
+  export interface ArtifactSpec {
+    /** No two jobs of a run have one name, and no two steps of a job. A step that is tried again replaces what it had uploaded. */
+    name: string;
+    /**
+     * Files, folders and patterns (`dist/**`) within the workspace; a path that begins with `!` takes files out again. Each must
+     * find something. Patterns pass over names that begin with a dot. Links stay links, and none may lead out of the workspace.
+     */
+    paths: string | readonly string[];
+  }
+
+  export interface Artifact {
+    /** Under which it is kept. */
+    name: string;
+    sizeBytes: number;
+    /** Of the bytes that are kept, in hexadecimal. */
+    sha256: string;
+    /** How many files it holds. */
+    files: number;
   }
 
   export interface Fanout {

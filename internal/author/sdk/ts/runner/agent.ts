@@ -8,6 +8,7 @@ const limits: Record<string, number> = {
   'agent.api.request': 15_000,
   'cache.request': 30_000,
   'provenance.request': 30_000,
+  'artifact.request': 130_000, // it is asked again when the server comes back
   'approval.request': 7 * 24 * 3600 * 1000,
 };
 

@@ -1,6 +1,7 @@
 // `ctx`: what a step's functions see.
 
 import { createStepSecrets, jobOutputs, outputsOf } from '@kici-dev/sdk/runtime';
+import { artifactsApi } from './artifact';
 import { cacheApi } from './cache';
 import { host } from './host';
 import type { Job, Unit } from './job';
@@ -57,6 +58,7 @@ export function makeContext(job: Job, index: number, logName: string, signal: Si
     setSecretOutput: (key: string, value: string) => job.setSecretOutput(key, value),
     kici: job.kici,
     cache: cacheApi(job, index),
+    artifacts: artifactsApi(job, index, logName),
     attestProvenance: (options: unknown) => attestProvenance(job, options),
   };
   const optional: Record<string, unknown> = {

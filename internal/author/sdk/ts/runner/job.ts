@@ -4,6 +4,7 @@ import {
   buildNeedsContext, flattenSteps, flatSecrets, nameJobs, normalizeApproval, setJobOutputsMap, setKiciApi, setStepOutputsMap, setStepRefMap,
 } from '@kici-dev/sdk/runtime';
 import { Agent, kiciApi } from './agent';
+import type { Holder } from './artifact';
 import { Environment } from './environment';
 import { regenerated, type Origin } from './generator';
 import { host, jobLog, log, type Boot } from './host';
@@ -112,6 +113,7 @@ export class Job {
   readonly needs: any;
   readonly outputs: Record<string, unknown> = {};
   readonly secretOutputs: Record<string, string> = {};
+  readonly artifacts = new Map<string, Holder>();
   readonly results: StepResult[] = [];
   readonly defaultTimeout: number;
   readonly secretKeys: Set<string>;
