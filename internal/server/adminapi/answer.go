@@ -153,19 +153,35 @@ func write(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the caller may be gone; nobody else needs to know
 }
 
-// read decodes the body into v. An empty body counts as an empty object, since some routes need nothing said.
+// read decodes the body into v and refuses texts that hold NUL. An empty body counts as an empty object, since some routes
+// need nothing said.
 func read(r *http.Request, v any) error {
+	raw, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	if place, found := nulPlace(raw); found {
+		return invalid(problem(place, "invalid_string", "must not hold the character NUL"))
+	}
+	return decodeBody(raw, v)
+}
+
+func readBody(r *http.Request) ([]byte, error) {
 	raw, err := io.ReadAll(r.Body)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return refuse(http.StatusRequestEntityTooLarge, "Request body too large")
+		return nil, refuse(http.StatusRequestEntityTooLarge, "Request body too large")
 	}
 	if err != nil {
-		return refuse(http.StatusBadRequest, "Request body could not be read")
+		return nil, refuse(http.StatusBadRequest, "Request body could not be read")
 	}
 	if len(strings.TrimSpace(string(raw))) == 0 {
 		raw = []byte("{}")
 	}
-	err = json.Unmarshal(raw, v)
+	return raw, nil
+}
+
+func decodeBody(raw []byte, v any) error {
+	err := json.Unmarshal(raw, v)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 		return invalid(problem(wrong.Field, "invalid_type", "expected "+kindName(wrong.Type.Kind().String())+", received "+wrong.Value))
 	}

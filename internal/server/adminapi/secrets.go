@@ -105,7 +105,11 @@ func (a *API) deleteScope(r *http.Request) (answer, error) {
 // setSecret takes the empty text as a value, and refuses an absent one: a mistyped member must not empty a secret.
 func (a *API) setSecret(r *http.Request) (answer, error) {
 	var in adminwire.Secret
-	if err := read(r, &in); err != nil {
+	raw, err := readBody(r) // a value may hold any character: it is stored sealed
+	if err == nil {
+		err = decodeBody(raw, &in)
+	}
+	if err != nil {
 		return answer{}, err
 	}
 	if in.Value == nil {
