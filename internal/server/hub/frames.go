@@ -23,7 +23,7 @@ func (c *conn) applyContext() (context.Context, context.CancelFunc) {
 }
 
 // apply takes one frame of a registered agent. When the store fails, the frame stays unacknowledged and the connection
-// is closed, so that the agent sends it again.
+// is closed, so that the agent sends it again; see poisoned for a frame that would fail every time.
 func (c *conn) apply(m wire.Message) error {
 	ctx, cancel := c.applyContext()
 	defer cancel()
@@ -33,6 +33,9 @@ func (c *conn) apply(m wire.Message) error {
 	}
 	if errors.Is(err, engine.ErrNotOwner) {
 		return c.violation(m.MessageType())
+	}
+	if c.poisoned(ctx, m, err) {
+		return nil
 	}
 	c.hub.Log.Error("frame not applied, the agent will send it again", "agent", c.name(), "type", m.MessageType(), "err", err)
 	return c.refuse(wire.CloseInternal, wire.ReasonInternal)

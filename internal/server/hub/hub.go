@@ -151,6 +151,7 @@ type Hub struct {
 	metrics   map[string]snapshot
 	unsettled map[string]departure // lost connections whose loss the store did not take
 	unknown   map[string]bool      // unknown message types that were logged
+	failing   map[string]attempts  // frames that could not be applied, by agent and message id
 	warned    bool                 // that agents need no token
 
 	forgotten time.Time // when agents were last removed from the fleet; the monitor's

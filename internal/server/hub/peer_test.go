@@ -32,14 +32,16 @@ const patience = 20 * time.Second
 
 // fakeEngine is an engine whose jobs belong to whom a test says. It notes every call as one line.
 type fakeEngine struct {
-	mu      sync.Mutex
-	owners  map[string]string // job id: agent id
-	past    map[string]bool
-	fenced  map[string]bool
-	cancels []wire.JobCancel
-	fail    error // of every call, while set
-	calls   []string
-	changed chan struct{}
+	mu       sync.Mutex
+	owners   map[string]string // job id: agent id
+	past     map[string]bool
+	fenced   map[string]bool
+	cancels  []wire.JobCancel
+	fail     error                   // of every call, while set
+	reported chan wire.JobStatus     // nil, or takes the ends of jobs
+	refuse   func(call string) error // of one call; nil refuses none
+	calls    []string
+	changed  chan struct{}
 }
 
 func newFakeEngine() *fakeEngine {
@@ -52,6 +54,9 @@ func (e *fakeEngine) note(call string) error {
 	e.calls = append(e.calls, call)
 	close(e.changed)
 	e.changed = make(chan struct{})
+	if e.refuse != nil {
+		return errors.Join(e.fail, e.refuse(call))
+	}
 	return e.fail
 }
 
@@ -123,6 +128,9 @@ func (e *fakeEngine) Rejected(_ context.Context, _, jobID, reason string) error 
 }
 
 func (e *fakeEngine) JobReported(_ context.Context, _ string, m wire.JobStatus) error {
+	if e.reported != nil && m.State.Terminal() {
+		e.reported <- m
+	}
 	return e.note("job " + m.JobID + " " + string(m.State))
 }
 

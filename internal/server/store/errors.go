@@ -1,6 +1,8 @@
 package store
 
 import (
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,3 +31,41 @@ func IsFull(err error) bool {
 	}
 	return false
 }
+
+// IsRefused tells whether an error says that the database will never take these values: they break a constraint, a type or
+// a limit. The same statement fails again whenever it is tried.
+func IsRefused(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch class(pg) {
+		case "21", "22", "23", "54": // cardinality, data, integrity, a limit of the program
+			return true
+		}
+		return false
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch lite.Code() & 0xff {
+		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
+			return true
+		}
+	}
+	return false
+}
+
+// IsUnavailable tells whether an error says that the database cannot be used now, whatever it is asked.
+func IsUnavailable(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch class(pg) {
+		case "08", "25", "28", "40", "53", "55", "57", "58", "XX": // connection, transaction, login, conflict, resources, the system
+			return true
+		}
+		return false
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		return !IsRefused(err) && lite.Code()&0xff != sqlite3.SQLITE_ERROR // busy, locked, disk, memory
+	}
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	return connecting || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
+}
+
+// class is the first part of the code of an error (PostgreSQL, appendix A).
+func class(pg *pgconn.PgError) string { return pg.Code[:min(2, len(pg.Code))] }

@@ -237,3 +237,22 @@ func TestWriteThatIsGivenUpWhileItWaitsDoesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestWhatIsRefusedIsToldFromWhatIsUnavailable(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		try := func(ctx context.Context, query string) error {
+			return db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+				_, err := tx.ExecContext(ctx, query)
+				return err
+			})
+		}
+		null := try(t.Context(), "INSERT INTO nodes (id, started_at, seen_at) VALUES ('a', 1, NULL)")
+		if !store.IsRefused(null) || store.IsUnavailable(null) {
+			t.Errorf("a broken constraint: %v", null)
+		}
+		wrong := try(t.Context(), "no statement")
+		if store.IsRefused(wrong) || store.IsUnavailable(wrong) || wrong == nil {
+			t.Errorf("a broken statement is neither: %v", wrong)
+		}
+	})
+}
