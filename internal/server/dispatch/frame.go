@@ -54,7 +54,7 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 		Secrets: grant.Secrets, NamespacedSecrets: grant.Namespaced, RunPublicKey: grant.RunPublicKey, MaxLogSizeBytes: d.settings.MaxLogBytes,
 		UpstreamJobOutputs:  outputs,
 		UpstreamJobStatuses: lifecycle.UpstreamStatuses(in.Upstreams, a.KnowsUnroutable),
-		OrgID:               in.OrgID, RepoID: in.Repo,
+		OrgID:               in.OrgID, RepoID: in.Repo, CacheRefScope: in.CacheScope,
 		SourceTarURL: packed.SourceURL, SourceTarHash: packed.SourceHash, DepsURL: packed.DepsURL, DepsHash: packed.DepsHash,
 	}, nil
 }

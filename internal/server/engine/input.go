@@ -24,6 +24,7 @@ type Input struct {
 	Ref, SHA     string
 	RequestID    string
 	Config       json.RawMessage // with the event
+	CacheScope   string          // shared or isolated, "" for jobs that use no cache
 	Contexts     []string
 	Tier         ci.Tier // of the contributor, "" when nothing is known
 	Upstreams    []lifecycle.Upstream
@@ -51,6 +52,9 @@ func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 	}
 	in.Upstreams, in.UpstreamIDs, in.Bases = up.jobs, up.ids, up.bases
 	in.Config = json.RawMessage(config)
+	if in.CacheScope, err = cacheScope(in.Config); err != nil { // before the event joins, which may be large
+		return in, fmt.Errorf("decode configuration of job %s: %w", jobID, err)
+	}
 	if event.Valid {
 		in.Config = with(in.Config, "event", event.String)
 	}
@@ -58,6 +62,13 @@ func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 		in.Config = with(in.Config, "dynamicSource", string(with(json.RawMessage(source.String), "event", event.String)))
 	}
 	return in, in.addUpstreams(up)
+}
+
+func cacheScope(config json.RawMessage) (string, error) {
+	var c struct {
+		CacheRefScope string `json:"cacheRefScope"`
+	}
+	return c.CacheRefScope, json.Unmarshal(config, &c)
 }
 
 // addUpstreams completes the configuration of a job that depends on groups, and of a generator that reads results.
