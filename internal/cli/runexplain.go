@@ -83,7 +83,7 @@ func candidate(c adminwire.Candidate) string {
 	case !c.Fits:
 		return c.AgentID + " " + strings.Join(c.Missing, "; ")
 	case c.Draining:
-		return c.AgentID + " fits, and its node drains"
+		return c.AgentID + " fits, and its node " + c.Node + " drains"
 	case len(c.Busy) == 0:
 		return c.AgentID + " fits and is free"
 	}

@@ -9,8 +9,11 @@ import (
 
 	"kici/internal/kit/version"
 	"kici/internal/server/adminapi"
+	"kici/internal/server/cluster"
+	"kici/internal/server/dispatch"
 	"kici/internal/server/live"
 	"kici/internal/server/logs"
+	"kici/internal/server/store"
 )
 
 // protocolVersion is the newest version of the agents' protocol that this server speaks.
@@ -21,7 +24,7 @@ func (s *Server) openAPI() {
 	v := version.Read()
 	s.api = adminapi.New(adminapi.Deps{DB: s.db, Tokens: s.tokens, Engine: s.engine, Trigger: s.ingest, Sources: s.sources,
 		Secrets: s.secrets, Contexts: s.contexts, Logs: s.logsOf, Live: s.live, Holds: s.engine, Reruns: s.pipeline, NodeID: s.node.id,
-		Artifacts: s.cache, Kicker: s, Dispatcher: s.dispatch, Metrics: s.metrics.Handler(), Clock: s.clock, Log: s.log,
+		Artifacts: s.cache, Kicker: s, Dispatcher: drains{s.dispatch, s}, Metrics: s.metrics.Handler(), Clock: s.clock, Log: s.log,
 		Build: adminapi.Build{Version: v.Version, Commit: v.Commit, Date: v.Date, SDK: v.Version, Protocol: protocolVersion}})
 }
 
@@ -67,4 +70,18 @@ func (l watchedLogs) Append(ctx context.Context, c logs.Chunk) error {
 		l.live.Changed(c.RunID)
 	}
 	return err
+}
+
+// drains is the dispatcher, whose drain the other nodes are told of: a job may wait there for an agent of this one.
+type drains struct {
+	*dispatch.Dispatcher
+	s *Server
+}
+
+// Drain stops or resumes the giving out of jobs on this node.
+func (d drains) Drain(ctx context.Context, on bool) error {
+	d.Dispatcher.Drain(on)
+	return d.s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		return cluster.SetDraining(ctx, tx, d.s.node.id, on)
+	})
 }

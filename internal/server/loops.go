@@ -144,7 +144,8 @@ func (s *Server) acquire(ctx context.Context, lease string, life time.Duration) 
 }
 
 func (s *Server) beatOnce(ctx context.Context) (forgotten bool, err error) {
-	n := cluster.Node{ID: s.node.id, Address: s.address(), StartedAt: s.started.UnixMilli(), SeenAt: s.clock.Millis()}
+	n := cluster.Node{ID: s.node.id, Address: s.address(), StartedAt: s.started.UnixMilli(), SeenAt: s.clock.Millis(),
+		Draining: s.dispatch.Draining()}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		forgotten, err = cluster.Beat(ctx, tx, n)
 		return err

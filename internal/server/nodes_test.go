@@ -14,6 +14,7 @@ import (
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/server"
+	"kici/internal/server/cluster"
 	"kici/internal/server/engine"
 	"kici/internal/server/outbox"
 	"kici/internal/server/servertest"
@@ -286,4 +287,57 @@ func TestARevokedTokenEndsItsConnectionsOnEveryNode(t *testing.T) {
 	if code, reason := p.Ending(); code != wire.CloseUnauthorized || reason != wire.ReasonTokenRevoked {
 		t.Errorf("closed with %d %s", code, reason)
 	}
+}
+
+// TestAJobThatWaitsForADrainingNodeSaysWhich drains the only node that has an agent and asks both why a job waits.
+func TestAJobThatWaitsForADrainingNodeSaysWhich(t *testing.T) {
+	a, b := twoNodes(t, nil)
+	here := a.Start(t)
+	there := b.Start(t)
+	b.Employ(t, &servertest.Agent{ID: "agent-of-b", Features: careful})
+	awaitAgent(t, a, "agent-of-b")
+	drain := func(action string) {
+		t.Helper()
+		if status, body := call(t, b, "POST", "/api/v1/admin/orchestrator/drain", `{"action":"`+action+`"}`); status != http.StatusOK {
+			t.Fatalf("%s: %d %s", action, status, body)
+		}
+	}
+	drain("drain")
+	a.Push(t, app, "main", a.Commit(t, app, servertest.Lock("build")))
+	servertest.Await(t, "the job in the queue", func() bool { return a.Count(t, "SELECT count(*) FROM dispatch_queue") == 1 }, nil)
+	var run, job string
+	if err := a.DB.Read().QueryRowContext(t.Context(), "SELECT run_id, id FROM dispatch_queue").Scan(&run, &job); err != nil {
+		t.Fatal(err)
+	}
+	want := "the only agent that fits, agent-of-b, is connected to node " + there.NodeID() + ", which drains: it gives out no jobs"
+	for _, h := range []*servertest.Home{a, b} {
+		for _, path := range []string{"/api/v1/admin/runs/" + run + "/explain", "/api/v1/admin/queue/" + job} {
+			if status, body := call(t, h, "GET", path, ""); status != http.StatusOK || !strings.Contains(body, want) {
+				t.Errorf("%s: %d %s", path, status, body)
+			}
+		}
+	}
+	if a.Count(t, "SELECT count(*) FROM nodes WHERE draining AND id = $1", here.NodeID()) != 0 {
+		t.Error("the other node drains, too")
+	}
+	drain("resume")
+	a.AwaitRuns(t, 1)
+	requireAllGreen(t, a, 1)
+}
+
+// TestADrainIsKnownAfterItsNodeWasTakenForDead forgets a draining node, as a survivor does with one that was paused.
+func TestADrainIsKnownAfterItsNodeWasTakenForDead(t *testing.T) {
+	a, b := twoNodes(t, quick)
+	a.Start(t)
+	there := b.Start(t)
+	if status, body := call(t, b, "POST", "/api/v1/admin/orchestrator/drain", `{"action":"drain"}`); status != http.StatusOK {
+		t.Fatalf("drain: %d %s", status, body)
+	}
+	err := a.DB.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error { return cluster.Bury(ctx, tx, there.NodeID()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	servertest.Await(t, "the node's return", func() bool {
+		return a.Count(t, "SELECT count(*) FROM nodes WHERE draining AND id = $1", there.NodeID()) == 1
+	}, nil)
 }

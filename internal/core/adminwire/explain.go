@@ -50,6 +50,7 @@ type Candidate struct {
 	Slots     int        `json:"slots"`              // how many jobs it takes at a time
 	AwaySince Time       `json:"awaySince"`          // not connected since then; null for a connected one
 	Draining  bool       `json:"draining,omitempty"` // its node gives out no jobs now
+	Node      string     `json:"node,omitempty"`     // then, its id
 }
 
 // Full tells whether the agent has no room for another job.

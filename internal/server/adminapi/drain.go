@@ -11,7 +11,7 @@ import (
 
 // Dispatcher gives out jobs on this node.
 type Dispatcher interface {
-	Drain(on bool) (changed bool)
+	Drain(ctx context.Context, on bool) error
 	Draining() bool
 	Running(ctx context.Context) (int, error)
 	Depth() dispatch.Depth
@@ -41,7 +41,9 @@ func (a *API) changeDrain(r *http.Request) (answer, error) {
 	if in.Action != adminwire.DrainAction && in.Action != adminwire.ResumeAction {
 		return answer{}, invalid(problem("action", "invalid_enum_value", fmt.Sprintf("must be %s or %s", adminwire.DrainAction, adminwire.ResumeAction)))
 	}
-	a.Dispatcher.Drain(in.Action == adminwire.DrainAction)
+	if err := a.Dispatcher.Drain(r.Context(), in.Action == adminwire.DrainAction); err != nil {
+		return answer{}, err
+	}
 	a.note(r, "orchestrator."+in.Action, "node", "")
 	return a.showDrain(r)
 }

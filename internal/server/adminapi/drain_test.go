@@ -15,13 +15,12 @@ type fakeDispatcher struct {
 	changes  int
 }
 
-func (f *fakeDispatcher) Drain(on bool) bool {
-	changed := f.draining != on
-	if changed {
+func (f *fakeDispatcher) Drain(_ context.Context, on bool) error {
+	if f.draining != on {
 		f.changes++
 	}
 	f.draining = on
-	return changed
+	return nil
 }
 
 func (f *fakeDispatcher) Draining() bool                       { return f.draining }

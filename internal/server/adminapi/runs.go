@@ -135,19 +135,11 @@ func (a *API) explainRun(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	why, err := report.Explain(r.Context(), a.DB.Read(), run.RunID, a.drainingNode())
+	why, err := report.Explain(r.Context(), a.DB.Read(), run.RunID)
 	if err != nil {
 		return answer{}, err
 	}
 	return ok(why)
-}
-
-// drainingNode is this node while it gives out no jobs, else "". Whether others drain is theirs to say.
-func (a *API) drainingNode() string {
-	if a.Dispatcher != nil && a.Dispatcher.Draining() {
-		return a.NodeID
-	}
-	return ""
 }
 
 // cancelRun is noted at every attempt, also the ones that come too late.

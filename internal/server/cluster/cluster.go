@@ -16,22 +16,23 @@ type Node struct {
 	Address   string // base URL under which other nodes reach it, "" when it did not say
 	StartedAt int64
 	SeenAt    int64
+	Draining  bool // it gives out no jobs
 }
 
 // Beat says that a node is alive, and reports whether it had been forgotten: at its first beat, and when others took it
 // for dead meanwhile.
 func Beat(ctx context.Context, tx *store.Tx, n Node) (forgotten bool, err error) {
-	known, err := store.Changed(tx.ExecContext(ctx, touchNode, n.ID, n.StartedAt, n.SeenAt, n.Address))
+	known, err := store.Changed(tx.ExecContext(ctx, touchNode, n.ID, n.StartedAt, n.SeenAt, n.Address, n.Draining))
 	if err != nil || known {
 		return false, wrap("beat node", err)
 	}
-	_, err = tx.ExecContext(ctx, insertNode, n.ID, n.StartedAt, n.SeenAt, n.Address)
+	_, err = tx.ExecContext(ctx, insertNode, n.ID, n.StartedAt, n.SeenAt, n.Address, n.Draining)
 	return true, wrap("beat node", err)
 }
 
 // Nodes lists the nodes, by id. One that died is among them until it is buried.
 func Nodes(ctx context.Context, q store.Querier) ([]Node, error) {
-	rows, err := q.QueryContext(ctx, "SELECT id, address, started_at, seen_at FROM nodes ORDER BY id")
+	rows, err := q.QueryContext(ctx, "SELECT id, address, started_at, seen_at, draining FROM nodes ORDER BY id")
 	if err != nil {
 		return nil, wrap("list nodes", err)
 	}
@@ -39,12 +40,18 @@ func Nodes(ctx context.Context, q store.Querier) ([]Node, error) {
 	var out []Node
 	for rows.Next() {
 		var n Node
-		if err := rows.Scan(&n.ID, &n.Address, &n.StartedAt, &n.SeenAt); err != nil {
+		if err := rows.Scan(&n.ID, &n.Address, &n.StartedAt, &n.SeenAt, &n.Draining); err != nil {
 			return nil, wrap("list nodes", err)
 		}
 		out = append(out, n)
 	}
 	return out, rows.Err()
+}
+
+// SetDraining says at once, for those who ask why a job waits, whether a node gives out jobs. Its beats say it again.
+func SetDraining(ctx context.Context, tx *store.Tx, nodeID string, on bool) error {
+	_, err := tx.ExecContext(ctx, "UPDATE nodes SET draining = $2 WHERE id = $1", nodeID, on)
+	return wrap("note the drain of a node", err)
 }
 
 // Bury forgets a dead node once its work has been taken over. Should it live after all, its next beat tells it so.
@@ -73,9 +80,9 @@ func wrap(what string, err error) error {
 }
 
 const (
-	touchNode = `UPDATE nodes SET started_at = $2, seen_at = $3, address = $4 WHERE id = $1`
+	touchNode = `UPDATE nodes SET started_at = $2, seen_at = $3, address = $4, draining = $5 WHERE id = $1`
 
-	insertNode = `INSERT INTO nodes (id, started_at, seen_at, address) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING`
+	insertNode = `INSERT INTO nodes (id, started_at, seen_at, address, draining) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING`
 
 	acquireLease = `INSERT INTO leases (name, holder, epoch, expires_at) VALUES ($1, $2, 1, $4)
 ON CONFLICT (name) DO UPDATE SET

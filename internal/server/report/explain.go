@@ -13,8 +13,8 @@ import (
 )
 
 // Explain says of every job of a run what exactly it waits for, or by what and why it ended. Why something ended is what
-// was stored when it did. drainingNode is a node that gives out no jobs now, "" for none.
-func Explain(ctx context.Context, q store.Querier, runID, drainingNode string) (adminwire.Explanation, error) {
+// was stored when it did.
+func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Explanation, error) {
 	run, _, err := RunOf(ctx, q, runID)
 	if err != nil {
 		return adminwire.Explanation{}, err
@@ -26,7 +26,7 @@ func Explain(ctx context.Context, q store.Querier, runID, drainingNode string) (
 	if x.queued, err = queuedOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
-	if x.view, err = newFleetView(ctx, q, drainingNode); err != nil {
+	if x.view, err = newFleetView(ctx, q); err != nil {
 		return adminwire.Explanation{}, err
 	}
 	if x.cancel, err = cancelOf(ctx, q, runID); err != nil {

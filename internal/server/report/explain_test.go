@@ -21,6 +21,7 @@ import (
 	"kici/internal/decide/contexts"
 	"kici/internal/decide/plan"
 	"kici/internal/kit/service"
+	"kici/internal/server/cluster"
 	"kici/internal/server/engine"
 	"kici/internal/server/fleet"
 	"kici/internal/server/queue"
@@ -34,10 +35,9 @@ var update = flag.Bool("update", false, "write golden files")
 // floor is a place where runs wait: an engine whose clock the test sets, over a database.
 type floor struct {
 	*engine.Engine
-	t        *testing.T
-	db       *store.DB
-	millis   int64
-	draining string // node
+	t      *testing.T
+	db     *store.DB
+	millis int64
 }
 
 func newFloor(t *testing.T, db *store.DB) *floor {
@@ -63,12 +63,26 @@ func job(name string, s label.Selector) plan.Job {
 
 func on(labels ...string) label.Selector { return label.Selector{Labels: labels} }
 
+// node is another server process.
+func (f *floor) node(id string, draining bool) {
+	f.t.Helper()
+	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := cluster.Beat(ctx, tx, cluster.Node{ID: id, SeenAt: f.millis, Draining: draining})
+		return err
+	}))
+}
+
 // agent connects an agent with one place.
 func (f *floor) agent(id string, labels, mandatory []string) {
 	f.t.Helper()
+	f.agentAt("n", id, labels, mandatory)
+}
+
+func (f *floor) agentAt(node, id string, labels, mandatory []string) {
+	f.t.Helper()
 	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
 		return fleet.Seen(ctx, tx, fleet.Agent{ID: id, Labels: labels, MandatoryLabels: mandatory, Lifecycle: fleet.Static, MaxConcurrency: 1,
-			NodeID: "n", ConnectionID: "c", LastSeenAt: f.millis})
+			NodeID: node, ConnectionID: "c", LastSeenAt: f.millis})
 	}))
 }
 
@@ -224,7 +238,23 @@ var situations = []struct {
 	{"draining", func(f *floor) {
 		f.agent("a-1", []string{"linux"}, nil)
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
-		f.draining = "n"
+		f.node("n", true)
+	}},
+	{"draining of several nodes", func(f *floor) {
+		for _, n := range []string{"1", "2", "3"} {
+			f.agentAt("n-"+n, "a-"+n, []string{"linux"}, nil)
+			f.node("n-"+n, true)
+		}
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+	}},
+	{"draining beside a busy one", func(f *floor) {
+		f.agentAt("here", "a-1", []string{"linux"}, nil)
+		f.agentAt("there", "a-2", []string{"linux"}, nil)
+		f.node("here", false)
+		f.node("there", true)
+		f.register("other", plan.Plan{Jobs: []plan.Job{job("first", on("linux"))}})
+		f.claim("id-first", "a-1", 1)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
 	}},
 	{"bring-up", func(f *floor) {
 		up, child := job("__bringup__ci__web-3", on(plan.CapabilitySSH)), job("deploy (web-3)", label.Selector{Pin: "web-3"})
@@ -253,7 +283,7 @@ func TestExplainIsExact(t *testing.T) {
 			storetest.Each(t, func(t *testing.T, db *store.DB) {
 				f := newFloor(t, db)
 				s.setup(f)
-				x, err := report.Explain(t.Context(), db.Read(), "r", f.draining)
+				x, err := report.Explain(t.Context(), db.Read(), "r")
 				must(t, err)
 				golden(t, s.name, x)
 			})

@@ -8,6 +8,7 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/label"
+	"kici/internal/server/cluster"
 	"kici/internal/server/fleet"
 	"kici/internal/server/store"
 )
@@ -16,18 +17,25 @@ import (
 type fleetView struct {
 	known     []fleet.Agent
 	connected int
-	draining  string          // node whose agents get no jobs now, "" for none
+	draining  map[string]bool // nodes whose agents get no jobs now
 	labels    map[string]bool // of connected agents
 	busy      map[string][]adminwire.Occupant
 	judged    map[string][]adminwire.Candidate // by canonical selector, since many jobs ask for the same
 }
 
-func newFleetView(ctx context.Context, q store.Querier, drainingNode string) (fleetView, error) {
+func newFleetView(ctx context.Context, q store.Querier) (fleetView, error) {
 	agents, err := fleet.List(ctx, q)
 	if err != nil {
 		return fleetView{}, err
 	}
-	v := fleetView{known: agents, draining: drainingNode, labels: map[string]bool{}, judged: map[string][]adminwire.Candidate{}}
+	nodes, err := cluster.Nodes(ctx, q)
+	if err != nil {
+		return fleetView{}, err
+	}
+	v := fleetView{known: agents, draining: map[string]bool{}, labels: map[string]bool{}, judged: map[string][]adminwire.Candidate{}}
+	for _, n := range nodes {
+		v.draining[n.ID] = n.Draining
+	}
 	for _, a := range agents {
 		if !a.Connected() {
 			continue
@@ -94,8 +102,10 @@ func (v fleetView) candidates(s label.Selector) []adminwire.Candidate {
 
 func (v fleetView) candidate(a fleet.Agent, missing []string) adminwire.Candidate {
 	c := adminwire.Candidate{AgentID: a.ID, Fits: len(missing) == 0, Missing: append([]string{}, missing...), Running: []string{},
-		Busy: append([]adminwire.Occupant{}, v.busy[a.ID]...), Slots: max(a.MaxConcurrency, 1), AwaySince: adminwire.At(a.DisconnectedAt),
-		Draining: v.draining != "" && a.Connected() && a.NodeID == v.draining}
+		Busy: append([]adminwire.Occupant{}, v.busy[a.ID]...), Slots: max(a.MaxConcurrency, 1), AwaySince: adminwire.At(a.DisconnectedAt)}
+	if a.Connected() && v.draining[a.NodeID] {
+		c.Draining, c.Node = true, a.NodeID
+	}
 	for _, o := range c.Busy {
 		c.Running = append(c.Running, o.JobID)
 	}

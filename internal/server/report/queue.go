@@ -23,9 +23,7 @@ type QueueFilter struct {
 	Workflow   string
 	JobName    string
 	RoutingKey string // of a scoped token
-	// DrainingNode is a node that gives out no jobs now, "" for none. It only bears on the reasons.
-	DrainingNode string
-	Limit        int
+	Limit      int
 }
 
 // Queue lists queue rows, oldest first, each with the reason why it stands where it does and, for pending ones, the
@@ -57,7 +55,7 @@ func Queue(ctx context.Context, q store.Querier, f QueueFilter) ([]adminwire.Que
 	if err != nil {
 		return nil, err
 	}
-	view, err := newFleetView(ctx, q, f.DrainingNode)
+	view, err := newFleetView(ctx, q)
 	if err != nil {
 		return nil, err
 	}
