@@ -37,8 +37,9 @@ func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 	in := Input{JobID: jobID}
 	var config, contexts string
 	var event, source, tier sql.NullString
+	var needs bool
 	err := e.db.Read().QueryRowContext(ctx, selectInput, jobID).Scan(&in.RunID, &in.JobName, &in.Kind, &in.OrgID, &in.RoutingKey, &in.Repo,
-		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts, &source, &tier)
+		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts, &source, &tier, &needs)
 	if err != nil {
 		return in, fmt.Errorf("read job %s for its dispatch: %w", jobID, err)
 	}
@@ -46,9 +47,11 @@ func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 		return in, fmt.Errorf("decode contexts of job %s: %w", jobID, err)
 	}
 	in.Tier = ci.Tier(tier.String)
-	up, err := upstreamsOf(ctx, e.db.Read(), jobID)
-	if err != nil {
-		return in, err
+	var up upstreams
+	if needs {
+		if up, err = upstreamsOf(ctx, e.db.Read(), jobID); err != nil {
+			return in, err
+		}
 	}
 	in.Upstreams, in.UpstreamIDs, in.Bases = up.jobs, up.ids, up.bases
 	in.Config = json.RawMessage(config)
@@ -174,7 +177,8 @@ func (e *Engine) CannotDispatch(ctx context.Context, jobID, category, message st
 
 const (
 	selectInput = `SELECT j.run_id, j.job_name, j.kind, r.org_id, r.routing_key, r.repo_identifier, j.repo_url, j.ref, j.sha, r.request_id,
-j.job_config, r.event, j.contexts, j.dynamic_source, r.trust_tier FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+j.job_config, r.event, j.contexts, j.dynamic_source, r.trust_tier,
+EXISTS (SELECT 1 FROM execution_job_needs n WHERE n.job_id = j.job_id) FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
 
 	selectUpstreams = `SELECT u.job_name, u.base_job_name, u.variant_kind, u.variant_label, u.status, u.outputs, u.group_name, u.job_id
 FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id WHERE n.job_id = $1 AND u.kind = 'standard'

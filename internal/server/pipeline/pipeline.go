@@ -111,31 +111,36 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
 	for {
-		if err := p.lease(ctx, &workers, room, freed); err != nil && ctx.Err() == nil {
+		full, err := p.lease(ctx, &workers, room, freed)
+		if err != nil && ctx.Err() == nil {
 			p.deps.Log.Error("deliveries could not be leased, the next turn tries again", "err", err)
+		}
+		var more service.Poke
+		if full { // else nothing waits that a worker who is done could take
+			more = freed
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-p.deps.Poke:
-		case <-freed:
+		case <-more:
 		case <-tick.C:
 		}
 	}
 }
 
-// lease gives deliveries to workers until either run out.
-func (p *Pipeline) lease(ctx context.Context, workers *sync.WaitGroup, room chan struct{}, freed service.Poke) error {
+// lease gives deliveries to workers until either run out, and tells whether it was the workers.
+func (p *Pipeline) lease(ctx context.Context, workers *sync.WaitGroup, room chan struct{}, freed service.Poke) (full bool, err error) {
 	for {
 		select {
 		case room <- struct{}{}:
 		default:
-			return nil // freed wakes the loop
+			return true, nil
 		}
 		d, lease, ok, err := p.deps.Inbox.Next(ctx)
 		if !ok || err != nil {
 			<-room
-			return err
+			return false, err
 		}
 		workers.Go(func() {
 			defer func() { <-room; freed.Wake() }()
