@@ -89,6 +89,7 @@ var accesses = map[string]access{
 	"GET " + base + "/hosts/{agent}":                                  {"fleet.read", "host", "agent"},
 	"PUT " + base + "/hosts/{agent}":                                  {"host.declare", "host", "agent"},
 	"DELETE " + base + "/hosts/{agent}":                               {"host.remove", "host", "agent"},
+	"POST " + base + "/events/emit":                                   {"event.emit", "event", ""},
 	"GET " + base + "/event-log":                                      {"event_log.list.read", "event_log", ""},
 	"GET " + base + "/event-log/{delivery}":                           {"event_log.detail.read", "event_log", "delivery"},
 }

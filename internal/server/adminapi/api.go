@@ -33,6 +33,7 @@ type Sources interface {
 	Create(ctx context.Context, orgID string, settings forge.Settings) (forge.Source, error)
 	Update(ctx context.Context, id string, change func(*forge.Settings) error) (forge.Source, error)
 	Get(ctx context.Context, id string) (forge.Source, error)
+	ByRoutingKey(ctx context.Context, key string) (forge.Source, error)
 	List(ctx context.Context, orgID string, deleted bool) ([]forge.Source, error)
 	Verification(src forge.Source) (forge.Verification, error)
 	SetEnabled(ctx context.Context, id string, enabled bool) error
@@ -82,6 +83,7 @@ type Deps struct {
 	Reruns    Reruns
 	Kicker    Kicker
 	Artifacts Artifacts // nil: their routes answer 503
+	Events    Events    // nil: its route does not exist
 	// Nil: the node gives out no jobs, and the routes about that do not exist.
 	Dispatcher Dispatcher
 	NodeID     string       // of this node
@@ -183,6 +185,7 @@ func (a *API) routes() []route {
 
 		{"GET " + base + "/executions", auth.RunRead, false, a.listExecutions},
 		{"GET " + base + "/executions/{run}", auth.RunRead, false, a.showExecution},
+		{"POST " + base + "/events/emit", auth.ContextCreate, false, a.emitEvent},
 		{"POST " + base + "/queue/clear", auth.RunCancel, true, a.clearQueue},
 		{"GET " + base + "/queue", auth.RunRead, false, a.listQueue},
 		{"GET " + base + "/queue/{id}", auth.RunRead, false, a.showQueued},

@@ -20,6 +20,7 @@ import (
 	"kici/internal/server/auth"
 	"kici/internal/server/contexts"
 	"kici/internal/server/engine"
+	"kici/internal/server/events"
 	"kici/internal/server/fleet"
 	"kici/internal/server/forge"
 	"kici/internal/server/forge/git"
@@ -51,6 +52,7 @@ type rig struct {
 	Secrets *secrets.Store
 	Logs    *logs.Store
 	LogRoot string
+	Dropped atomic.Int64 // events that came too fast
 	Kicked  atomic.Int64 // how many tokens' connections were closed
 	Millis  atomic.Int64 // the time
 
@@ -97,8 +99,11 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	t.Cleanup(reader.Close)
 	in := ingest.New(ingest.Deps{Sources: s.Sources, Inbox: inbox.New(db, clock, service.NewPoke(), inbox.Options{NodeID: "n"}), Clock: clock, Log: log,
 		Refs: map[string]forge.Refs{forge.Local: local.New(reader)}})
+	rate := events.DefaultSettings()
+	rate.PerMinute = 3
+	told := events.New(events.Deps{DB: db, Clock: clock, Log: log, Settings: rate, Wake: service.NewPoke(), Dropped: func(string, int) { s.Dropped.Add(1) }})
 	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets,
-		Contexts: contexts.New(db, clock, s.Secrets, engine.PendingHolds), Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s,
+		Contexts: contexts.New(db, clock, s.Secrets, engine.PendingHolds), Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s, Events: told,
 		Kicker: s, Clock: clock, Log: log, Build: adminapi.Build{Version: "1.2.3", Commit: "abc", Protocol: 1}})
 	s.API.Booted()
 	s.Owner, s.Admin, s.Auditor = s.token(t, auth.RoleOwner, ""), s.token(t, auth.RoleAdmin, ""), s.token(t, auth.RoleAuditor, "")

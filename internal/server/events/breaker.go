@@ -20,6 +20,9 @@ type Refusal struct {
 
 func (e *Refusal) Error() string { return e.text }
 
+// TooFast tells that the same event would be taken a while later.
+func (e *Refusal) TooFast() bool { return e.reason == reasonRateLimit }
+
 func refuse(text string) error { return &Refusal{text: text} }
 
 // What events are dropped for.

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"time"
 
 	"kici/internal/core/wire"
 	"kici/internal/server/engine"
@@ -35,6 +36,23 @@ func (r *Room) Emit(ctx context.Context, job engine.Owned, m wire.EventEmit) (wi
 		return r.refused(e, refusal), nil
 	}
 	return answer, err
+}
+
+// handLife is how long an event that a person tells is kept at most: whoever does so waits for what comes of it.
+const handLife = time.Hour
+
+// EmitByHand stores what a person tells others: no run caused it, and it is the first of a chain. It has committed when
+// it returns its id. Error: *Refusal.
+func (r *Room) EmitByHand(ctx context.Context, e Event) (id string, err error) {
+	e.ChainDepth, e.life = 0, min(handLife, r.Settings.TTL)
+	err = r.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		id, err = r.EmitTx(ctx, tx, e)
+		return err
+	})
+	if refusal, ok := errors.AsType[*Refusal](err); ok && refusal.reason != "" {
+		r.Dropped(refusal.reason, 1)
+	}
+	return id, err
 }
 
 // refused answers an event that was not taken. A chain that was cut is news; a flood is counted only.

@@ -3,6 +3,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -62,6 +63,8 @@ type Event struct {
 	// TargetRepos are the repositories whose workflows may hear of it; empty is every one.
 	TargetRepos []string
 	ChainDepth  int // 0 for what no run caused
+
+	life time.Duration // how long it is kept, 0 for as long as most
 }
 
 // Source is who tells it. What is not known is empty.
@@ -125,8 +128,9 @@ func (r *Room) insert(ctx context.Context, tx *store.Tx, e Event, rateKey string
 	if len(e.Payload) > 0 {
 		payload = ci.CleanText(string(e.Payload))
 	}
+	life := cmp.Or(e.life, r.Settings.TTL)
 	_, err = tx.ExecContext(ctx, insertEvent, id.String(), e.Name, payload, e.OrgID, e.Source.Repo, e.Source.RoutingKey, optional(e.Source.RunID),
-		optional(e.Source.JobID), targets, e.ChainDepth, optional(rateKey), now, now+r.Settings.TTL.Milliseconds())
+		optional(e.Source.JobID), targets, e.ChainDepth, optional(rateKey), now, now+life.Milliseconds())
 	if err != nil {
 		return "", fmt.Errorf("write event %s: %w", e.Name, err)
 	}
