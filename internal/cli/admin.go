@@ -41,7 +41,7 @@ func (p Process) adminCommand() *cobra.Command {
 	flags.StringVar(&a.org, "org", client.Org, "organisation")
 	flags.BoolVar(&a.json, "json", false, "print the API's answer as JSON")
 	cmd.AddCommand(a.tokenCommand(), a.agentTokenCommand(), a.agentsCommand(), a.hostCommand(), a.sourceCommand(), a.triggerCommand(), a.deliveriesCommand(), a.eventCommand(),
-		a.secretCommand(), a.contextCommand(), a.runsCommand(), a.queueCommand(), a.executionCommand(), a.orchestratorCommand(),
+		a.secretCommand(), a.rotateKeyCommand(), a.contextCommand(), a.runsCommand(), a.queueCommand(), a.executionCommand(), a.orchestratorCommand(),
 		a.heldRunCommand(), a.backupCommand(), a.restoreCommand())
 	return cmd
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"kici/internal/server/store"
-	"kici/internal/server/store/storetest"
 )
 
 // outliving are the tables that may name a run which is forgotten, and why.
@@ -177,6 +176,5 @@ func eachServer(t *testing.T, test func(t *testing.T, s *Server)) {
 		})
 		test(t, s)
 	}
-	t.Run("sqlite", func(t *testing.T) { run(t, "") })
-	t.Run("postgres", func(t *testing.T) { run(t, storetest.PostgresURL(t)) })
+	eachEngine(t, run)
 }

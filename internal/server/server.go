@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"kici/internal/kit/seal"
@@ -57,6 +58,8 @@ type Server struct {
 	contexts *contexts.Store
 	storage  storage
 	cache    *cache.Cache
+	keys     *seal.Keyring
+	rotating sync.Mutex // held while the key is rotated
 	logs     *logs.Store
 	live     *live.Room
 	git      *git.Reader
@@ -110,6 +113,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.keys = keys
 	s.metrics = telemetry.NewRegistry()
 	s.counters = newCounters(s.metrics)
 	if err := s.openStorage(ctx, keys); err != nil {
@@ -123,6 +127,11 @@ func (s *Server) openRooms(ctx context.Context) error {
 	s.contexts = contexts.New(s.db, s.clock, s.secrets, engine.PendingHolds)
 	s.sources = forge.NewSources(s.db, keys, s.clock)
 	s.git = git.NewReader(git.Options{})
+	if version, err := s.keyVersion(ctx); err != nil {
+		return err
+	} else if version > 0 {
+		keys.SetVersion(version)
+	}
 	s.openExecution()
 	s.openIntake()
 	if err := s.openDispatch(); err != nil {

@@ -88,6 +88,15 @@ func (k *Keyring) Open(envelope, aad string) ([]byte, error) {
 	return plaintext, nil
 }
 
+// Reseal opens an envelope, and seals what it holds for the same place with the current key. Errors are those of Open.
+func (k *Keyring) Reseal(envelope, aad string) (string, error) {
+	plaintext, err := k.Open(envelope, aad)
+	if err != nil {
+		return "", err
+	}
+	return sealWith(k.current, plaintext, aad), nil
+}
+
 // sealWith gives base64(nonce, tag, ciphertext). This order is the stored format; the cipher itself appends the tag.
 func sealWith(c cipher.AEAD, plaintext []byte, aad string) string {
 	var nonce [nonceSize]byte

@@ -51,6 +51,7 @@ var accesses = map[string]access{
 	"GET " + base + "/environments/{name}/variables":                  {"variable.list.read", "context", "name"},
 	"PUT " + base + "/environments/{name}/variables/{key}":            {"variable.set", "context", "name"},
 	"DELETE " + base + "/environments/{name}/variables/{key}":         {"variable.delete", "context", "name"},
+	"POST " + base + "/rotate-key":                                    {"secret_key.rotate", "secret_key", ""},
 	"GET " + base + "/audit":                                          {"secret_audit.list.read", "access_log", ""},
 	"GET " + base + "/access-log":                                     {"access_log.list.read", "access_log", ""},
 	"POST " + base + "/generic-sources":                               {"source.create", "source", ""},

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kici/internal/core/adminwire"
 	"kici/internal/kit/service"
 	"kici/internal/server/auth"
 	"kici/internal/server/contexts"
@@ -53,6 +54,11 @@ type Secrets interface {
 	Audit(ctx context.Context, f secrets.AuditFilter) ([]secrets.AuditEntry, error)
 }
 
+// KeyRotation seals everything with the current master key.
+type KeyRotation interface {
+	RotateKey(ctx context.Context, by secrets.Actor) (adminwire.RotatedKey, error)
+}
+
 // Kicker closes the connections of an agent token and tells how many there were.
 type Kicker interface {
 	KickToken(ctx context.Context, tokenID string) int
@@ -67,7 +73,7 @@ type Build struct {
 	Protocol int // newest version of the agents' protocol
 }
 
-// Deps are what an API works with. A nil Logs, Live, Holds, Reruns, Trigger, Kicker or Secrets makes its routes answer 503.
+// Deps are what an API works with. A nil Logs, Live, Holds, Reruns, Trigger, Kicker, Rotation or Secrets makes its routes answer 503.
 type Deps struct {
 	DB       *store.DB
 	Tokens   *auth.Tokens
@@ -82,6 +88,7 @@ type Deps struct {
 	Holds     Holds
 	Reruns    Reruns
 	Kicker    Kicker
+	Rotation  KeyRotation
 	Artifacts Artifacts // nil: their routes answer 503
 	Events    Events    // nil: its route does not exist
 	// Nil: the node gives out no jobs, and the routes about that do not exist.
@@ -151,6 +158,7 @@ func (a *API) routes() []route {
 		{"DELETE " + base + "/secrets/scopes/{org}/{scope}", auth.SecretDelete, true, a.deleteScope},
 		{"PUT " + base + "/secrets/{org}/{scope}/{key}", auth.SecretWrite, true, a.setSecret},
 		{"DELETE " + base + "/secrets/{org}/{scope}/{key}", auth.SecretDelete, true, a.deleteSecret},
+		{"POST " + base + "/rotate-key", auth.KeyRotate, true, a.rotateKey},
 		{"GET " + base + "/audit", auth.AuditRead, false, a.listAudit},
 		{"GET " + base + "/access-log", auth.AccessLogRead, true, a.listAccess},
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
 	"kici/internal/decide/plan"
@@ -60,6 +61,10 @@ type rig struct {
 	RerunBy  string
 	RerunErr error
 
+	// Whom a rotation was asked by, and what it is answered with.
+	RotatedBy secrets.Actor
+	RotateErr error
+
 	// Tokens of each role, and an owner's that is bound to scopedKey.
 	Owner, Admin, Auditor, Scoped string
 }
@@ -68,6 +73,12 @@ type rig struct {
 func (s *rig) KickToken(context.Context, string) int {
 	s.Kicked.Add(1)
 	return 2
+}
+
+// RotateKey does nothing, or fails as the test says.
+func (s *rig) RotateKey(_ context.Context, by secrets.Actor) (adminwire.RotatedKey, error) {
+	s.RotatedBy = by
+	return adminwire.RotatedKey{ReEncrypted: 7, SkippedRunKeys: 1}, s.RotateErr
 }
 
 // Rerun makes runs called again, or what the test says.
@@ -103,7 +114,7 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	rate.PerMinute = 3
 	told := events.New(events.Deps{DB: db, Clock: clock, Log: log, Settings: rate, Wake: service.NewPoke(), Dropped: func(string, int) { s.Dropped.Add(1) }})
 	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets,
-		Contexts: contexts.New(db, clock, s.Secrets, engine.PendingHolds), Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s, Events: told,
+		Contexts: contexts.New(db, clock, s.Secrets, engine.PendingHolds), Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s, Events: told, Rotation: s,
 		Kicker: s, Clock: clock, Log: log, Build: adminapi.Build{Version: "1.2.3", Commit: "abc", Protocol: 1}})
 	s.API.Booted()
 	s.Owner, s.Admin, s.Auditor = s.token(t, auth.RoleOwner, ""), s.token(t, auth.RoleAdmin, ""), s.token(t, auth.RoleAuditor, "")

@@ -1,9 +1,11 @@
 package adminapi
 
 import (
+	"errors"
 	"net/http"
 
 	"kici/internal/core/adminwire"
+	"kici/internal/kit/seal"
 	"kici/internal/server/auth"
 	"kici/internal/server/secrets"
 )
@@ -125,6 +127,21 @@ func (a *API) deleteSecret(r *http.Request) (answer, error) {
 	return a.changeSecret("deleted", func(v Secrets) error {
 		return v.Delete(r.Context(), actor(r), r.PathValue("org"), r.PathValue("scope"), r.PathValue("key"))
 	})
+}
+
+// rotateKey tells what could not be read from what was done; nothing else is left out.
+func (a *API) rotateKey(r *http.Request) (answer, error) {
+	if a.Rotation == nil {
+		return answer{}, secrets.ErrNotConfigured
+	}
+	done, err := a.Rotation.RotateKey(r.Context(), actor(r))
+	if errors.Is(err, seal.ErrUnreadable) {
+		return answer{}, refuse(http.StatusInternalServerError, "A secret cannot be read with either key, and no secret was changed: "+err.Error())
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(done)
 }
 
 // auditEntry is a row of the audit log of secrets.

@@ -20,6 +20,7 @@ import (
 type Sealer interface {
 	Seal(plaintext []byte, aad string) (envelope string, version int64, err error)
 	Open(envelope, aad string) ([]byte, error)
+	Reseal(envelope, aad string) (string, error)
 }
 
 // Sources is the table of sources. Every read goes to the database, so a change is in force with the next delivery on
