@@ -122,6 +122,43 @@ func TestAJobIsReportedFromAcceptanceToItsEnd(t *testing.T) {
 	}
 }
 
+// A frame over the limit would end every connection on which it is sent again.
+func TestTheEndOfAJobFitsAFrame(t *testing.T) {
+	for name, tt := range map[string]struct {
+		outputs int
+		state   ci.JobStatus
+	}{
+		"as much as a runner lets through": {2 << 20, ci.JobSuccess},
+		"more than that":                   {3 << 20, ci.JobFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFakeServer(t)
+			startAgent(t, s.url, fmt.Sprint("large:", tt.outputs))
+			p := s.accept()
+			p.register(allFeatures...)
+			p.send(dispatch("job-1", nil, func(d *wire.JobDispatch) {
+				d.RunPublicKey = "MCowBQYDK2VuAyEAe06Qm75//kTEZaIgA31gjuNYl9Me+XLwf3SJLLD3PxM="
+			}))
+			p.ack(expect[wire.JobAck](p).MessageID)
+			end, data := terminal(p)
+			for i, raw := range p.raws {
+				if len(raw) > wire.MaxAgentFrame {
+					t.Errorf("a %s of %d bytes", p.frames[i].MessageType(), len(raw))
+				}
+			}
+			if end.State != tt.state || len(data.StepResults) != 20 {
+				t.Errorf("%s with %d results: %s", end.State, len(data.StepResults), data.Error)
+			}
+			if want := "the largest outputs are those of step 'one' with 3145728 bytes"; tt.state == ci.JobFailed && !strings.HasSuffix(data.Error, want) {
+				t.Errorf("reason %q", data.Error)
+			}
+			if tt.state == ci.JobSuccess && (len(data.Outputs) != tt.outputs+len(`{"one":}`) || len(end.SecretOutputs) != 20) {
+				t.Errorf("%d bytes of outputs, %d secret ones", len(data.Outputs), len(end.SecretOutputs))
+			}
+		})
+	}
+}
+
 func TestSecretOutputsWithoutAKeyAreDroppedAndTheAuthorIsTold(t *testing.T) {
 	s := newFakeServer(t)
 	startAgent(t, s.url, "success")

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -115,6 +116,9 @@ func (j *job) relay(r runner.Request) {
 	release := func() { <-j.requests }
 	id := newID()
 	m, limit, err := j.translate(id, r)
+	if err == nil {
+		err = sendable(m)
+	}
 	switch {
 	case err != nil:
 		j.respond(r, runner.Response{Error: err.Error()})
@@ -203,6 +207,14 @@ func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duratio
 		return m, approvalLimit, nil
 	}
 	return nil, 0, errors.New("unknown request")
+}
+
+// sendable refuses what no server takes: it would end the connection, and for a question that is sent again every one.
+func sendable(m wire.Message) error {
+	if size := encodedSize(m); size > wire.MaxAgentFrame {
+		return fmt.Errorf("the request has %d bytes, more than the %d that can be sent", size, wire.MaxAgentFrame)
+	}
+	return nil
 }
 
 // artifactFrame asks for the place of an artifact, or says what was put there. Only our own servers know the frames; another
@@ -331,6 +343,12 @@ func (j *job) reportConcurrency(r runner.ConcurrencyReport) {
 		}
 		j.tell(ack)
 	}})
-	j.a.post(wire.ConcurrencyReport{MessageID: id, RunID: j.ref.run, JobID: j.ref.job, Group: r.Group},
-		entry{keep: keepAnswered, job: j.ref})
+	m := wire.ConcurrencyReport{MessageID: id, RunID: j.ref.run, JobID: j.ref.job, Group: r.Group}
+	if err := sendable(m); err != nil {
+		if q, ok := j.a.pending.take(id); ok {
+			q.answer(nil, err)
+		}
+		return
+	}
+	j.a.post(m, entry{keep: keepAnswered, job: j.ref})
 }

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -39,7 +41,49 @@ func (j *job) report(res outcome) {
 	}
 	data["stepResults"] = j.stepResults(res.result)
 	m.Data = object(data)
+	if encodedSize(m) > wire.MaxAgentFrame {
+		m = j.fitted(m, data, res)
+	}
 	j.a.post(m, entry{keep: keepAcked, job: j.ref, end: true})
+}
+
+// fitted is the end of a job in a frame that servers take. What the steps failed of has been told before, so it goes first.
+// What is still too large then has come past the bounds of the runner: the job fails for it, and says which outputs are the
+// largest.
+func (j *job) fitted(m wire.JobStatus, data map[string]any, res outcome) wire.JobStatus {
+	steps := data["stepResults"].([]wire.StepResult)
+	for i := range steps {
+		steps[i].Error = nil
+	}
+	m.Data = object(data)
+	size := encodedSize(m)
+	if size <= wire.MaxAgentFrame {
+		return m
+	}
+	largest, of := 0, "no step"
+	if res.result != nil {
+		for name, outputs := range res.result.Outputs {
+			if len(outputs) > largest {
+				largest, of = len(outputs), "step '"+name+"'"
+			}
+		}
+	}
+	text := fmt.Sprintf("The end of the job has %d bytes, more than the %d that can be sent; the largest outputs are those of %s with %d bytes",
+		size, wire.MaxAgentFrame, of, largest)
+	if res.err != "" {
+		text = j.masked(res.err) + "; " + text
+	}
+	m.State, m.SecretOutputs = ci.JobFailed, nil
+	delete(data, "outputs")
+	data["error"] = text
+	m.Data = object(data)
+	return m
+}
+
+// encodedSize is how many bytes a frame has; one that cannot be encoded has none.
+func encodedSize(m wire.Message) int {
+	raw, _ := wire.Encode(m) // post tells of the error
+	return len(raw)
 }
 
 // stepResults are the runner's, or, when it gave none, what it had reported until then.
@@ -206,7 +250,14 @@ func (j *job) stepStatus(index int, name string, state ci.StepStatus) wire.StepS
 		State: state, Timestamp: now()}
 }
 
-func (j *job) postStep(m wire.StepStatus) { j.a.post(m, entry{keep: keepAcked, job: j.ref}) }
+// postStep reports a step. What it says beside its state goes when that would make the frame too large.
+func (j *job) postStep(m wire.StepStatus) {
+	if size := encodedSize(m); size > wire.MaxAgentFrame {
+		m.Data = object(map[string]any{"error": map[string]any{"message": fmt.Sprintf(
+			"What the step reports has %d bytes, more than the %d that can be sent", size, wire.MaxAgentFrame)}})
+	}
+	j.a.post(m, entry{keep: keepAcked, job: j.ref})
+}
 
 // note remembers the latest state of a real step, for the report of a job whose runner gives none. Hooks and caches are
 // no steps of the job.
@@ -265,11 +316,13 @@ func (j *job) masked(s string) string {
 // object encodes a map of values that are known to be encodable. A value that is not (raw JSON from a broken runner)
 // leaves an empty object rather than no report.
 func object(m map[string]any) json.RawMessage {
-	raw, err := json.Marshal(m)
-	if err != nil {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // outputs would grow beyond what they may have
+	if err := enc.Encode(m); err != nil {
 		return json.RawMessage("{}")
 	}
-	return raw
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
 func text(s string) json.RawMessage {

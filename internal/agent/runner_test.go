@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,11 +60,11 @@ type stage struct {
 }
 
 func (s *stage) say(m any) {
-	raw, err := json.Marshal(m)
-	if err != nil {
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetEscapeHTML(false) // as the runner does
+	if err := enc.Encode(m); err != nil {
 		panic(err)
 	}
-	fmt.Println(string(raw))
 }
 
 // hear reads the next message of the agent, nil at the end.
@@ -225,6 +226,21 @@ var scenes = map[string]func(*stage){
 		ask(runner.Request{Type: runner.TypeAPIRequest, RequestID: "6", Method: "kici.preBootSend"})
 		s.end(0, "one", "success")
 		s.complete("success", "")
+	},
+	// As much as the runner lets a job give: outputs of 2 MiB and 20 secret outputs of 64 KiB, and an error in each step.
+	"large": func(s *stage) {
+		s.begin()
+		outputs, secrets := map[string]json.RawMessage{}, map[string]string{}
+		size, _ := strconv.Atoi(s.arg)
+		outputs["one"] = json.RawMessage(`{"v":"` + strings.Repeat("<", size-8) + `"}`)
+		for i := range 20 {
+			secrets[fmt.Sprint("secret", i)] = strings.Repeat("x", 64<<10)
+		}
+		var steps []runner.StepResult
+		for i := range 20 {
+			steps = append(steps, runner.StepResult{Name: fmt.Sprint("step", i), Status: "failed", Error: strings.Repeat("<", 64<<10)})
+		}
+		s.say(runner.JobComplete{Type: runner.TypeJobComplete, Status: "success", StepResults: steps, Outputs: outputs, SecretOutputs: secrets})
 	},
 	"keep": func(s *stage) {
 		s.begin()

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -103,12 +104,29 @@ func TestApprovalOfDrift(t *testing.T) {
 	}
 }
 
+// The outputs of a job travel in one frame: what counts are its bytes, and those of all steps together.
 func TestOutputsHaveALimit(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", workflow(`step('x', async () => ({ v: 'x'.repeat(5_000_000) }))`), nil).failed("Step 'x' failed")
-	if e := j.step("x").Error.Message; !strings.HasPrefix(e, "Step 'x' returned 5000008 characters of JSON") {
-		t.Error(e)
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		const limit, frame = 2 << 20, 8 // {"v":""}
+		steps := func(last int) string {
+			return workflow(fmt.Sprintf(`step('a', async () => ({ v: 'é'.repeat(1000) + '😀<&>' })), step('b', async () => ({ v: '<'.repeat(%d) }))`, last))
+		}
+		const first = frame + 2000 + 4 + 3
+		j := run(t, host, steps(limit-first-frame), nil).succeeded()
+		if got := len(j.Complete.Outputs["a"]) + len(j.Complete.Outputs["b"]); got != limit {
+			t.Errorf("%d bytes have come", got)
+		}
+		j = run(t, host, steps(limit-first-frame+1), nil).failed("Step 'b' failed")
+		want := fmt.Sprintf("Step 'b' returned outputs of %d bytes of JSON; the outputs of a job may have %d bytes together, of which %d are left. Files belong into artifacts",
+			limit-first+1, limit, limit-first)
+		if e := j.step("b").Error.Message; e != want {
+			t.Errorf("got  %s\nwant %s", e, want)
+		}
+		j = run(t, host, workflow(`step('s', async (ctx) => { ctx.setSecretOutput('a', 'é'.repeat(32768)); ctx.setSecretOutput('b', 'é'.repeat(32769)); })`), nil).failed("Step 's' failed")
+		if e := j.step("s").Error.Message; e != "secret output 'b' is over the limit of 65536 bytes" {
+			t.Error(e)
+		}
+	})
 }
 
 func TestAbortWhileAwaitingApproval(t *testing.T) {

@@ -192,16 +192,16 @@ func (o *outgoing) completed() bool {
 
 // writeLocked adds one line to the buffer.
 func (o *outgoing) writeLocked(m any) {
-	raw, ok := m.(json.RawMessage)
-	if !ok {
-		var err error
-		if raw, err = json.Marshal(m); err != nil {
-			o.lostLocked(fmt.Errorf("encode message: %w", err))
-			return
+	if raw, ok := m.(json.RawMessage); ok {
+		if _, err := o.w.Write(append(raw, '\n')); err != nil {
+			o.lostLocked(err)
 		}
+		return
 	}
-	if _, err := o.w.Write(append(raw, '\n')); err != nil {
-		o.lostLocked(err)
+	enc := json.NewEncoder(o.w) // which ends the line
+	enc.SetEscapeHTML(false)    // outputs would grow beyond what they may have
+	if err := enc.Encode(m); err != nil {
+		o.lostLocked(fmt.Errorf("send message: %w", err))
 	}
 }
 

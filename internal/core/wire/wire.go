@@ -18,6 +18,9 @@ const Version = 1
 // MaxFrame is the largest frame in bytes that either end reads.
 const MaxFrame = 25 << 20
 
+// MaxAgentFrame is the largest frame in bytes that a server takes of an agent; it ends the connection over a larger one.
+const MaxAgentFrame = 4 << 20
+
 // Features that our own agents and servers have beyond the common protocol. One is in force only when both ends name it.
 const (
 	// FeatureFrameAck makes the server acknowledge frames after the transaction that applied them has committed; the agent

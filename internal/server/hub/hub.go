@@ -98,7 +98,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		AuthTimeout: 5 * time.Second, RegisterTimeout: 10 * time.Second,
-		MaxConnections: 50_000, MaxMessage: 4 << 20,
+		MaxConnections: 50_000, MaxMessage: wire.MaxAgentFrame,
 		MessageRate: 2000, MessageBurst: 10_000, ByteRate: 32 << 20, ByteBurst: 64 << 20, ThrottleLimit: time.Minute,
 		MonitorEvery: 5 * time.Second, UnhealthyAfter: 90 * time.Second, DeadAfter: 180 * time.Second, FastDeadAfter: 20 * time.Second,
 		WriteTimeout: 30 * time.Second, ApplyTimeout: 30 * time.Second,

@@ -42,7 +42,10 @@ func TestAFrameThatIsNeverTakenEndsItsJobAndIsAcknowledged(t *testing.T) {
 		"approval":           wire.ApprovalRequest{MessageID: "1", RunID: "r", JobID: "j", StepName: "s", Clauses: []wire.Clause{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, func(d *Deps) { d.Concurrency = &fakeConcurrency{fail: errRefusedValue}; d.Approvals = refusingApprovals{} })
+			b := newBench(t, func(d *Deps) {
+				d.Concurrency = &fakeConcurrency{fail: errRefusedValue}
+				d.Approvals = refusingApprovals{}
+			})
 			b.engine.give("a", "j")
 			b.engine.refuse, b.logs.fail = refusing(errRefusedValue), errRefusedValue
 			p, _ := b.join(t, agent("a", wire.FeatureFrameAck))

@@ -112,6 +112,8 @@ export class Job {
   readonly kici: any;
   readonly needs: any;
   readonly outputs: Record<string, unknown> = {};
+  /** Bytes of the outputs of each step, as JSON. */
+  readonly outputSizes = new Map<string, number>();
   readonly secretOutputs: Record<string, string> = {};
   readonly artifacts = new Map<string, Holder>();
   readonly results: StepResult[] = [];
@@ -218,7 +220,7 @@ export class Job {
   setSecretOutput(key: string, value: string): void {
     if (typeof value !== 'string') throw new TypeError(`secret output '${key}' must be text`);
     if (!(key in this.secretOutputs) && Object.keys(this.secretOutputs).length >= maxSecretOutputs) throw new Error(`a job has at most ${maxSecretOutputs} secret outputs`);
-    if (value.length > maxSecretOutputBytes) throw new Error(`secret output '${key}' is over the limit of ${maxSecretOutputBytes} bytes`);
+    if (byteLength(value) > maxSecretOutputBytes) throw new Error(`secret output '${key}' is over the limit of ${maxSecretOutputBytes} bytes`);
     host.emit({ type: 'kici.mask', values: [value] });
     this.secretOutputs[key] = value;
   }
@@ -249,4 +251,15 @@ export class Job {
 function workflowsOf(module: any): any[] {
   const { default: first, ...named } = module;
   return [first, ...Object.values(named)].flat().filter((w: any) => w?._tag === 'Workflow');
+}
+
+/** How long a text is in UTF-8. The embedded host has nothing that tells. */
+export function byteLength(text: string): number {
+  let bytes = text.length;
+  for (let i = 0; i < text.length; i++) {
+    const unit = text.charCodeAt(i);
+    if (unit > 0x7ff && (unit < 0xd800 || unit > 0xdfff)) bytes += 2;
+    else if (unit > 0x7f) bytes += 1; // each half of a pair, which has four bytes, too
+  }
+  return bytes;
 }

@@ -6,12 +6,14 @@ import { makeContext, ruleContext, type StepContext } from './context';
 import { applyStepFiles, makeStepFiles, type StepFiles } from './environment';
 import { observeStep } from './hooks';
 import { host, log, sleep, within } from './host';
-import type { Job, Status, StepResult, Unit } from './job';
+import { byteLength, type Job, type Status, type StepResult, type Unit } from './job';
 import { attempt, describeError, type Clock } from './outcome';
 import { controller, type Signal } from './signal';
 
-/** The longest outputs of one step, as JSON: they travel in one message, with those of all others. */
-const maxOutput = 4 * 1024 * 1024;
+/** The most that the outputs of a job may have together, in bytes of JSON: they travel in one frame, of 4 MiB with all else. */
+const maxOutputs = 2 * 1024 * 1024;
+/** The most that what a check found may have, in bytes of JSON. */
+const maxDrift = 1024 * 1024;
 
 type Ended = { status: Status; error?: any; outputs?: unknown; extra?: Record<string, unknown> };
 
@@ -141,16 +143,16 @@ async function body(job: Job, unit: Unit, made: StepContext, clock: Clock): Prom
   const mode = job.request.checkMode ?? 'apply';
   if (typeof step.check !== 'function') {
     if (mode !== 'apply') return { status: 'skipped', extra: { checkOutcome: 'no_check' } };
-    return { status: 'success', outputs: outputsOf(unit, await step.run(made.ctx)) };
+    return { status: 'success', outputs: outputsOf(job, unit, await step.run(made.ctx)) };
   }
   const drift = await step.check(made.ctx);
   if (drift === null || drift === undefined) {
     const value = step.whenInSync ? await step.whenInSync(made.ctx) : undefined;
-    return { status: 'skipped', outputs: outputsOf(unit, value), extra: { checkOutcome: 'skipped' } };
+    return { status: 'skipped', outputs: outputsOf(job, unit, value), extra: { checkOutcome: 'skipped' } };
   }
   const driftSummary = String((await step.summarize?.(drift)) ?? '');
   log(unit.index, `[kici] Drift: ${driftSummary}`);
-  const found = { driftSummary, drift: toJSON(unit, drift) };
+  const found = { driftSummary, drift: driftOf(unit, drift) };
   if (mode !== 'apply') return { status: 'success', extra: { checkOutcome: 'dry-run', ...found } };
   if (normalizeApproval(step.approval)?.when === 'drift') {
     clock.stop(); // people take longer than steps
@@ -161,25 +163,37 @@ async function body(job: Job, unit: Unit, made: StepContext, clock: Clock): Prom
       return { status: 'failed', error, extra: { checkOutcome: 'declined', ...found } };
     }
   }
-  return { status: 'success', outputs: outputsOf(unit, await step.run(made.ctx, drift)), extra: { checkOutcome: 'applied', ...found } };
+  return { status: 'success', outputs: outputsOf(job, unit, await step.run(made.ctx, drift)), extra: { checkOutcome: 'applied', ...found } };
 }
 
 /** What a step returned, checked against its schemas, as JSON keeps it. null and undefined are no outputs. */
-function outputsOf(unit: Unit, value: unknown): unknown {
+function outputsOf(job: Job, unit: Unit, value: unknown): unknown {
   const checked = validateOutputs(unit.step.outputs, value);
-  return checked === null || checked === undefined ? undefined : toJSON(unit, checked);
+  const text = checked === null || checked === undefined ? undefined : toJSON(unit, checked);
+  if (text === undefined) return undefined;
+  const size = byteLength(text);
+  const left = maxOutputs - [...job.outputSizes].reduce((sum, [name, bytes]) => (name === unit.name ? sum : sum + bytes), 0);
+  if (size > left) {
+    const others = left < maxOutputs ? `, of which ${left} are left` : '';
+    throw new Error(`Step '${unit.name}' returned outputs of ${size} bytes of JSON; the outputs of a job may have ${maxOutputs} bytes together${others}. Files belong into artifacts`);
+  }
+  job.outputSizes.set(unit.name, size);
+  return JSON.parse(text);
 }
 
-function toJSON(unit: Unit, value: unknown): unknown {
-  let text: string | undefined;
+function driftOf(unit: Unit, value: unknown): unknown {
+  const text = toJSON(unit, value);
+  const size = text === undefined ? 0 : byteLength(text);
+  if (size > maxDrift) throw new Error(`The check of step '${unit.name}' found ${size} bytes of JSON; the limit is ${maxDrift}`);
+  return text === undefined ? undefined : JSON.parse(text);
+}
+
+function toJSON(unit: Unit, value: unknown): string | undefined {
   try {
-    text = JSON.stringify(value);
+    return JSON.stringify(value);
   } catch (e) {
     throw new Error(`Step '${unit.name}' returned what JSON cannot hold: ${describeError(e).message}`);
   }
-  if (text === undefined) return undefined;
-  if (text.length > maxOutput) throw new Error(`Step '${unit.name}' returned ${text.length} characters of JSON; the limit is ${maxOutput}`);
-  return JSON.parse(text);
 }
 
 /** Waits for the promise, or throws when the signal is aborted first. */
