@@ -34,6 +34,8 @@ type trial struct {
 	payload  string
 	workflow string
 	job      string
+	secrets  []string
+	contexts []string
 	debug    bool
 	json     bool
 
@@ -41,6 +43,7 @@ type trial struct {
 	lock   *lockfile.File
 	stale  bool // the lock file on disk is another one
 	kept   []compile.Fixture
+	known  local.Secrets
 	event  ci.Event
 	inputs map[string]string // those that a fixture brings
 	source plan.Source
@@ -56,6 +59,8 @@ func (t *trial) flags(cmd *cobra.Command) {
 	f.StringVar(&t.payload, "payload", "", "file with the payload of a built-in event")
 	f.StringVar(&t.workflow, "workflow", "", "only the workflow of this name")
 	f.StringVar(&t.job, "job", "", "only the job of this name, with what it needs")
+	f.StringArrayVar(&t.secrets, "secret", nil, "secret of every job, NAME=value, or NAME to take it from a variable of that name")
+	f.StringArrayVar(&t.contexts, "context", nil, "secret of a context, CONTEXT.NAME=value, or CONTEXT.NAME to take it from a variable NAME")
 	f.BoolVar(&t.debug, "debug", false, "show the event and what is logged for debugging")
 	f.BoolVar(&t.json, "json", false, "print for programs")
 }
@@ -73,6 +78,9 @@ func (t *trial) prepare(cmd *cobra.Command, name string) error {
 		}
 		t.repo.Name = "local/" + filepath.Base(t.repo.Root)
 	}
+	if err := t.loadSecrets(); err != nil {
+		return err
+	}
 	if err := t.compile(ctx); err != nil {
 		return err
 	}
@@ -88,6 +96,46 @@ func (t *trial) prepare(cmd *cobra.Command, name string) error {
 	if t.debug {
 		return t.debugEvent()
 	}
+	return nil
+}
+
+// loadSecrets reads the secrets of the repository and, over them, those of the command line.
+func (t *trial) loadSecrets() error {
+	var err error
+	if t.known, err = local.LoadSecrets(inRoot(t.repo.Root, t.kiciDir)); err != nil {
+		return usage("%w", err)
+	}
+	for _, given := range t.secrets {
+		if err := t.putSecret("--secret", "", given); err != nil {
+			return err
+		}
+	}
+	for _, given := range t.contexts {
+		context, rest, ok := strings.Cut(given, ".")
+		if name, _, _ := strings.Cut(rest, "="); !ok || context == "" || name == "" || strings.Contains(context, "=") {
+			return usage("--context must be CONTEXT.NAME=value or CONTEXT.NAME")
+		}
+		if err := t.putSecret("--context", context, rest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putSecret adds NAME=value, or NAME with the value of the variable. An error quotes no value.
+func (t *trial) putSecret(flag, context, given string) error {
+	name, value, ok := strings.Cut(given, "=")
+	if name == "" {
+		return usage("%s needs a name before the =", flag)
+	}
+	if !ok {
+		at := slices.IndexFunc(t.Environ, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+		if at < 0 {
+			return usage("%s %s: no variable of that name is set, and no value follows", flag, name)
+		}
+		value = t.Environ[at][len(name)+1:]
+	}
+	t.known.Put(context, name, value)
 	return nil
 }
 

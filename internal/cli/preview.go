@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -54,7 +55,14 @@ type previewed struct {
 	Explanation []string          `json:"explanation,omitempty"`
 	Error       string            `json:"error,omitempty"`    // why it could not be matched or planned
 	Approval    bool              `json:"approval,omitempty"` // no job begins before one
+	Install     []installSecret   `json:"installSecrets,omitempty"`
 	Jobs        []previewedJob    `json:"jobs,omitempty"`
+}
+
+// installSecret is one that the installation of packages needs.
+type installSecret struct {
+	Name  string `json:"name"`  // CONTEXT:SECRET
+	Known bool   `json:"known"` // among those of this machine
 }
 
 // previewedJob is a job that a run would have.
@@ -67,6 +75,7 @@ type previewedJob struct {
 	Host        string          `json:"host,omitempty"`
 	RunsOn      json.RawMessage `json:"runsOn"` // a selector
 	Contexts    []string        `json:"contexts,omitempty"`
+	Secrets     []string        `json:"secrets,omitempty"` // names of those that a local run gives it
 	Concurrency string          `json:"concurrencyGroup,omitempty"`
 	Approval    bool            `json:"approval,omitempty"`
 	Deferred    bool            `json:"deferred,omitempty"` // an agent computes a part of it first
@@ -129,8 +138,21 @@ func (t *trial) previewOne(matcher *trigger.Matcher, w lockfile.Workflow) (previ
 	if made.InitFailure != nil {
 		one.Error = made.InitFailure.Message
 	}
-	one.Jobs, one.Approval = previewJobs(made), made.Approval != nil
+	one.Jobs, one.Approval, one.Install = t.previewJobs(made), made.Approval != nil, t.installSecrets(w)
 	return one, nil
+}
+
+func (t *trial) installSecrets(w lockfile.Workflow) (list []installSecret) {
+	names := slices.Clone(w.InstallEnv)
+	for _, r := range w.Registries {
+		names = append(names, r.TokenSecret)
+	}
+	for _, name := range names {
+		context, secret, _ := strings.Cut(name, ":")
+		_, known := t.known.Of([]string{context})[secret]
+		list = append(list, installSecret{name, known})
+	}
+	return list
 }
 
 // fails tells that a run would not even begin well.
@@ -146,11 +168,11 @@ func unknownJob(err error) error {
 	return err
 }
 
-func previewJobs(p plan.Plan) []previewedJob {
+func (t *trial) previewJobs(p plan.Plan) []previewedJob {
 	jobs := make([]previewedJob, len(p.Jobs))
 	for i, j := range p.Jobs {
 		one := previewedJob{Name: j.Name, BaseName: j.BaseName, Kind: j.Kind, Needs: []previewNeed{}, Matrix: j.MatrixValues, selector: j.Selector,
-			Contexts: j.ContextDisplay, Concurrency: j.Concurrency, Approval: j.Approval != nil, Deferred: j.Deferred}
+			Contexts: j.ContextDisplay, Secrets: slices.Sorted(maps.Keys(t.known.Of(j.Contexts))), Concurrency: j.Concurrency, Approval: j.Approval != nil, Deferred: j.Deferred}
 		if j.Host != nil {
 			one.Host, one.selector = j.Host.Name, label.Selector{Labels: j.Host.Labels}
 		}
@@ -203,6 +225,13 @@ func (one previewed) print(out io.Writer) {
 	if one.Approval {
 		fmt.Fprintln(out, "  No job begins before an approval")
 	}
+	for _, s := range one.Install {
+		where := "which is among your secrets"
+		if !s.Known {
+			where = "which is not among your secrets"
+		}
+		fmt.Fprintf(out, "  Its packages are installed with %s, %s\n", livetree.Clean(s.Name), where)
+	}
 	width := 0
 	for _, j := range one.Jobs {
 		width = max(width, len(j.Name))
@@ -226,7 +255,8 @@ func (j previewedJob) about() string {
 		needs = append(needs, n.Job)
 	}
 	for _, more := range []struct{ word, text string }{
-		{"needs ", strings.Join(needs, ", ")}, {"contexts ", strings.Join(j.Contexts, ", ")}, {"fails at once: ", j.Failure},
+		{"needs ", strings.Join(needs, ", ")}, {"contexts ", strings.Join(j.Contexts, ", ")},
+		{"secrets ", strings.Join(j.Secrets, ", ")}, {"fails at once: ", j.Failure},
 	} {
 		if more.text != "" {
 			parts = append(parts, more.word+more.text)

@@ -62,7 +62,8 @@ func (p Process) runLocalCommand() *cobra.Command {
 		Short: "Run on this machine what an event starts, without a server",
 		Long: "Runs the workflows that an event starts, as kici preview shows them, on this machine. Every job gets a copy of the\n" +
 			"repository as it lies here, with all changes that are not committed. Labels are not asked for: this machine stands for\n" +
-			"every agent. Secrets come from .kici/.secrets (sections are contexts), .kici/secrets.yaml and .kici/.env.local.\n\n" +
+			"every agent. Secrets come from .kici/.secrets (sections are contexts), .kici/secrets.yaml and .kici/.env.local, and from\n" +
+			"--secret and --context.\n\n" +
 			"Ctrl-C ends the jobs with their hooks, a second one at once. The exit code is 0 when all went well, 1 when not, 2 for a\n" +
 			"call that cannot be followed and for drift that --fail-on-drift was to find.",
 		Example: "  kici run local push\n  kici run local pr:open --job test --keep-going\n  kici run local dispatch --workflow deploy --input target=stage --junit results.xml",
@@ -246,12 +247,9 @@ func (l *localRun) options(ctx context.Context, env map[string]string) (local.Op
 		return local.Options{}, fmt.Errorf("find the folder of workflows: %w", err)
 	}
 	o := local.Options{Root: l.repo.Root, KiciDir: dir, Jobs: l.jobs, KeepGoing: l.keepGoing, Only: l.job, InPlace: l.inPlace, Keep: l.keep,
-		Debug: l.debug, Env: env, Environ: l.Environ, Artifacts: filepath.Join(inRoot(l.repo.Root, l.kiciDir), "artifacts")}
+		Debug: l.debug, Env: env, Environ: l.Environ, Secrets: l.known, Artifacts: filepath.Join(inRoot(l.repo.Root, l.kiciDir), "artifacts")}
 	if l.inPlace && o.Jobs == 0 {
 		o.Jobs = 1 // they share one folder
-	}
-	if o.Secrets, err = local.LoadSecrets(inRoot(l.repo.Root, l.kiciDir)); err != nil {
-		return o, usage("%w", err)
 	}
 	if l.inPlace {
 		return o, nil

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/lockfile"
 )
 
 func TestJobsRunInTheOrderOfTheirNeeds(t *testing.T) {
@@ -67,6 +69,62 @@ export default workflow('ci', { jobs: [job('a', { runsOn: 'linux', checkout: fal
   log.info(word); await $`+"`ls; test ! -e big.txt`"+`; })] })] });`)
 	b.ends(b.run(), "success a=success")
 	b.says("installed")
+}
+
+// What a workflow installs from a private registry is installed with the secrets of this machine.
+func TestDependenciesAreInstalledWithLocalSecrets(t *testing.T) {
+	b := repository(t, `job('a', { runsOn: 'linux', steps: [step('s', async () => {})] })`)
+	b.write(".kici/package.json", `{"dependencies": {"lib": "1.0.0"}}`)
+	always := true
+	b.Workflow.Registries = []lockfile.Registry{{URL: "https://npm.example.org/", Scope: "@acme", TokenSecret: "prod:NPM", AlwaysAuth: &always}}
+	b.Workflow.InstallEnv = []string{"prod:EXTRA"}
+	bin := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(bin, "npm"), []byte("#!/bin/sh\nmkdir node_modules\ncat .npmrc > ../seen\nprintenv | grep -e KICI_NPM -e EXTRA | cut -d= -f2 >> ../seen\n"), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	b.Environ = os.Environ()
+	b.ends(b.run(), "failed a=failed")
+	b.Secrets = Secrets{Contexts: map[string]map[string]string{"prod": {"NPM": "the-token", "EXTRA": "the-extra"}}}
+	b.Keep = true
+	r := b.run()
+	b.ends(r, "success a=success")
+	seen, err := os.ReadFile(filepath.Join(r.Kept[0], "seen"))
+	must(t, err)
+	for _, want := range []string{"@acme:registry=https://npm.example.org/", "always-auth=true", "\nthe-token\n", "\nthe-extra\n"} {
+		if !strings.Contains(string(seen), want) {
+			t.Errorf("%q is not in\n%s", want, seen)
+		}
+	}
+}
+
+// Submodules are copied as the repository is, those in submodules too.
+func TestSubmodulesComeAlong(t *testing.T) {
+	b := repository(t, `job('look', { runsOn: 'linux', steps: [step('ls', async ({ $ }) => {
+  await $`+"`cat lib/lib.txt lib/deep/deep.txt && git -C lib log --format=%s && git -C lib status --short && git status --short && ls; touch lib/made`"+`; })] }),
+  job('bare', { runsOn: 'linux', checkout: false, steps: [step('ls', async ({ $ }) => { await $`+"`test ! -e lib/lib.txt`"+`; })] })`)
+	const any = "job('a', { runsOn: 'linux', run: async () => {} })"
+	inner, outer, absent := repository(t, any), repository(t, any), repository(t, any)
+	for _, part := range []struct {
+		of   *bench
+		name string
+	}{{inner, "deep.txt"}, {outer, "lib.txt"}, {absent, "no.txt"}} {
+		part.of.write(part.name, "committed "+part.name)
+		part.of.git("add", ".")
+		part.of.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "--message=of "+part.name)
+	}
+	const allow = "protocol.file.allow=always"
+	outer.git("-c", allow, "submodule", "--quiet", "add", inner.Root, "deep")
+	outer.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "--message=with deep")
+	b.git("-c", allow, "submodule", "--quiet", "add", outer.Root, "lib")
+	b.git("-c", allow, "submodule", "--quiet", "add", absent.Root, "absent")
+	b.git("-c", allow, "submodule", "--quiet", "update", "--init", "--recursive")
+	b.git("submodule", "--quiet", "deinit", "--force", "absent")
+	b.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "--message=submodules")
+	b.write("lib/lib.txt", "changed here")
+	b.ends(b.run(), "success look=success bare=success")
+	b.says("changed here", "committed deep.txt", "with deep", " M lib.txt", " m lib", "The submodule absent is not checked out in the repository")
+	if _, err := os.Stat(filepath.Join(b.Root, "lib", "made")); err == nil {
+		t.Error("the job wrote into the submodule")
+	}
 }
 
 func TestInPlaceRunsInTheRepository(t *testing.T) {

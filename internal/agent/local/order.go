@@ -102,10 +102,7 @@ func (r *run) secretsOf(j *job) map[string]string {
 			maps.Copy(secrets, upstream.secrets)
 		}
 	}
-	maps.Copy(secrets, r.o.Secrets.Common)
-	for _, context := range j.plan.Contexts {
-		maps.Copy(secrets, r.o.Secrets.Contexts[context])
-	}
+	maps.Copy(secrets, r.o.Secrets.Of(j.plan.Contexts))
 	return secrets
 }
 

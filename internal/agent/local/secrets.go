@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,8 +31,8 @@ func (s Secrets) values() []string {
 	return values
 }
 
-// put sets a secret; context "" is every job's.
-func (s *Secrets) put(context, name, value string) {
+// Put sets a secret; context "" is every job's. It is for secrets that LoadSecrets has given.
+func (s *Secrets) Put(context, name, value string) {
 	if context == "" {
 		s.Common[name] = value
 		return
@@ -40,6 +41,18 @@ func (s *Secrets) put(context, name, value string) {
 		s.Contexts[context] = map[string]string{}
 	}
 	s.Contexts[context][name] = value
+}
+
+// Of are the secrets of a job that binds the contexts: those for every job, over them those of the contexts in their order.
+func (s Secrets) Of(contexts []string) map[string]string {
+	secrets := maps.Clone(s.Common)
+	if secrets == nil {
+		secrets = map[string]string{}
+	}
+	for _, context := range contexts {
+		maps.Copy(secrets, s.Contexts[context])
+	}
+	return secrets
 }
 
 // maxSecrets bounds a file of secrets, in bytes.
@@ -108,7 +121,7 @@ func (s *Secrets) readLines(text string, sections bool) error {
 		if name = strings.TrimSpace(name); !ok || name == "" {
 			return fmt.Errorf("line %d: expected NAME=value", number)
 		}
-		s.put(context, name, unquote(strings.TrimSpace(value)))
+		s.Put(context, name, unquote(strings.TrimSpace(value)))
 	}
 	return nil
 }
@@ -154,6 +167,6 @@ func (s *Secrets) putNode(context string, f config.Field) error {
 		return fmt.Errorf("line %d: secret %s must be a text, found %s", f.Line, f.Key, f.Value.Kind)
 	case config.Bool, config.Int, config.Float, config.String:
 	}
-	s.put(context, f.Key, f.Value.Text)
+	s.Put(context, f.Key, f.Value.Text)
 	return nil
 }
