@@ -24,6 +24,7 @@ import (
 
 	"kici/internal/agent/local"
 	"kici/internal/agent/workspace"
+	"kici/internal/cli/livetree"
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
 	"kici/internal/decide/inputs"
@@ -308,7 +309,7 @@ func (l *localRun) runAll(ctx context.Context, o local.Options, works []local.Wo
 	out := &localResults{localRun: l}
 	for i, w := range works {
 		o.Work = w
-		if err := out.runOne(ctx, o); err != nil {
+		if err := l.alone(ctx, w.Workflow, func() error { return out.runOne(ctx, o) }); err != nil {
 			return unknownJob(err)
 		}
 		if ctx.Err() != nil || !l.keepGoing && out.failed() {
@@ -317,6 +318,50 @@ func (l *localRun) runAll(ctx context.Context, o local.Options, works []local.Wo
 		}
 	}
 	return out.conclude()
+}
+
+// alone runs a workflow while nobody else runs it in this repository.
+func (l *localRun) alone(ctx context.Context, w lockfile.Workflow, run func() error) error {
+	grace, err := l.lockGrace()
+	if err != nil {
+		return err
+	}
+	dir, err := l.scratch()
+	if err != nil {
+		return err
+	}
+	dir = filepath.Join(dir, "locks")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make a folder for locks: %w", err)
+	}
+	replace := w.Concurrency != nil && w.Concurrency.HasGroup && (w.Concurrency.CancelInProgress == nil || *w.Concurrency.CancelInProgress)
+	lock, err := local.Acquire(ctx, local.LockOptions{Dir: dir, Root: l.repo.Root, Workflow: w.Name, Replace: replace, Grace: grace,
+		Waiting: func(pid int) {
+			what := "it begins when that has ended"
+			if replace {
+				what = "that is ended, since the workflow cancels what is in progress"
+			}
+			fmt.Fprintf(l.Stderr, "%s is being run already, by process %d: %s\n", livetree.Clean(w.Name), pid, what)
+		}})
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	return run()
+}
+
+// lockGrace is for how long a run that another one replaces may take to end.
+func (l *localRun) lockGrace() (time.Duration, error) {
+	const name = "KICI_LOCAL_LOCK_KILL_GRACE_MS"
+	text := l.Process.env(name)
+	if text == "" {
+		return 30 * time.Second, nil
+	}
+	ms, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || ms < 0 {
+		return 0, usage("%s must be a number of milliseconds, not %q", name, text)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // leftOut tells which workflows are not run any more.

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("KICI_TEST_RUNNER") != "" {
 		os.Exit(runner.Main(context.Background(), os.Stdin, os.Stdout, os.Stderr))
 	}
+	if dir := os.Getenv("KICI_TEST_HOLD"); dir != "" {
+		os.Exit(holdLock(dir))
+	}
 	os.Exit(m.Run())
 }
 
