@@ -62,7 +62,7 @@ func (t *trial) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&t.secrets, "secret", nil, "secret of every job, NAME=value, or NAME to take it from a variable of that name")
 	f.StringArrayVar(&t.contexts, "context", nil, "secret of a context, CONTEXT.NAME=value, or CONTEXT.NAME to take it from a variable NAME")
 	f.BoolVar(&t.debug, "debug", false, "show the event and what is logged for debugging")
-	f.BoolVar(&t.json, "json", false, "print for programs")
+	f.BoolVar(&t.json, "json", false, "print one JSON object")
 }
 
 // prepare compiles the workflows and makes the event.

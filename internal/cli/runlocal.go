@@ -40,6 +40,7 @@ type localRun struct {
 	env         []string
 	given       []string // inputs
 	quiet       bool
+	lines       bool // JSON as it happens
 	junit       string
 	inPlace     bool
 	keep        bool
@@ -85,6 +86,7 @@ func (p Process) runLocalCommand() *cobra.Command {
 	f.StringArrayVar(&l.env, "env", nil, "variable of the jobs, NAME=value")
 	f.StringArrayVar(&l.given, "input", nil, "input of a dispatch, NAME=value")
 	f.BoolVar(&l.quiet, "quiet", false, "print the results only")
+	f.BoolVar(&l.lines, "json-lines", false, "print a line of JSON for each change and each line of a log, the results last")
 	f.StringVar(&l.junit, "junit", "", "file to write the results to, for programs that read JUnit's")
 	f.BoolVar(&l.inPlace, "in-place", false, "run in the repository itself instead of in copies")
 	f.BoolVar(&l.keep, "keep", false, "leave the copies where they are, and say where")
@@ -102,6 +104,8 @@ func (l *localRun) refuse(args []string) error {
 		return usage("--pick and --workflow both choose the workflow: use one of them")
 	case l.failOnDrift && !l.check:
 		return usage("--fail-on-drift needs --check")
+	case l.json && l.lines:
+		return usage("--json and --json-lines are two forms of output: use one of them")
 	case l.jobs < 0:
 		return usage("--jobs must be at least 1, not %d", l.jobs)
 	case l.keep && l.inPlace:

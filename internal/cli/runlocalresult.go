@@ -28,9 +28,9 @@ func (r *localResults) runOne(ctx context.Context, o local.Options) error {
 	var shown screen = silent{}
 	var tails *tailScreen
 	switch {
-	case r.json:
+	case r.lines:
 		shown = &lineScreen{p: r.Process, workflow: o.Workflow.Name, seen: map[string]string{}}
-	case !r.quiet:
+	case !r.quiet && !r.json:
 		shown = r.screen()
 		if _, brief := terminal(r.Stdout); brief {
 			tails = &tailScreen{screen: shown, last: map[string][]string{}}
@@ -48,7 +48,7 @@ func (r *localResults) runOne(ctx context.Context, o local.Options) error {
 		tails.print(r.Process, result)
 	}
 	r.list = append(r.list, result)
-	if !r.json {
+	if !r.json && !r.lines {
 		r.summary(result)
 	}
 	return nil
@@ -100,7 +100,7 @@ func (r *localResults) conclude() error {
 	for _, one := range r.list {
 		drift = drift || one.Drift
 	}
-	if r.json {
+	if r.json || r.lines {
 		if err := r.printResult(drift); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (r *localResults) conclude() error {
 	return nil
 }
 
-// printResult is the last line for programs.
+// printResult prints the results for programs, in the end.
 func (r *localResults) printResult(drift bool) error {
 	type one struct {
 		Workflow  string          `json:"workflow"`
@@ -132,7 +132,12 @@ func (r *localResults) printResult(drift bool) error {
 			result.Artifacts})
 		summary[map[ci.RunStatus]string{ci.RunSuccess: "passed", ci.RunFailed: "failed", ci.RunCancelled: "cancelled"}[result.Run.Status]]++
 	}
-	return r.printLine(map[string]any{"type": "result", "drift": drift, "results": results, "summary": summary})
+	all := map[string]any{"drift": drift, "results": results, "summary": summary}
+	if r.lines {
+		all["type"] = "result"
+		return r.printLine(all)
+	}
+	return r.printJSON(all)
 }
 
 // lineScreen prints each change and each line of a log as one line of JSON.
