@@ -24,7 +24,7 @@ var rooms = []string{
 	// Tools that know nothing of CI.
 	"internal/kit/version", "internal/kit/service", "internal/kit/telemetry", "internal/kit/config", "internal/kit/blob",
 	"internal/kit/seal", "internal/kit/redact", "internal/kit/collate", "internal/kit/ecma", "internal/kit/jsontree",
-	"internal/kit/script", "internal/kit/regex",
+	"internal/kit/script", "internal/kit/regex", "internal/kit/docker",
 	// Words: values, parsing, matching of text.
 	"internal/core/ci", "internal/core/glob", "internal/core/jsonpath", "internal/core/cron", "internal/core/label",
 	"internal/core/lockfile", "internal/core/wire", "internal/core/adminwire", "internal/core/logline",
@@ -52,7 +52,7 @@ var rooms = []string{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"internal/vectors", "internal/testenv", "internal/kit/blob/blobtest", "internal/server/store/storetest", "internal/server/servertest", "internal/arch"}
+var forTests = []string{"internal/vectors", "internal/testenv", "internal/kit/blob/blobtest", "internal/kit/docker/dockertest", "internal/server/store/storetest", "internal/server/servertest", "internal/arch"}
 
 // bans are imports that the order alone would allow.
 var bans = []struct{ from, to, why string }{

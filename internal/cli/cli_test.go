@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"kici/internal/kit/docker/dockertest"
 	"kici/internal/server/servertest"
 )
 
@@ -34,11 +35,14 @@ func TestScripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			home := servertest.New(t, nil)
 			home.Start(t)
+			engine := dockertest.New(t)
+			engine.Images, engine.Process = []string{"box:1"}, dockertest.Here
 			testscript.Run(t, testscript.Params{
 				Files: []string{file},
 				Setup: func(env *testscript.Env) error {
 					for name, value := range map[string]string{
 						"KICI_DATA_DIR": home.Settings.DataDir, "REPOS": home.Repos, "URL": home.URL(), "WS": home.AgentURL(), "TOKEN": home.Token, "XDG_DATA_HOME": env.WorkDir,
+						"ENGINE":            engine.Socket,
 						"GIT_CONFIG_GLOBAL": filepath.Join(env.WorkDir, "gitconfig"), "GIT_CONFIG_NOSYSTEM": "1", "USER": "pusher",
 					} {
 						env.Setenv(name, value)

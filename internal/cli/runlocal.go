@@ -24,7 +24,6 @@ import (
 
 	"kici/internal/agent/local"
 	"kici/internal/agent/workspace"
-	"kici/internal/cli/livetree"
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
 	"kici/internal/decide/inputs"
@@ -44,6 +43,7 @@ type localRun struct {
 	junit       string
 	inPlace     bool
 	keep        bool
+	container   bool
 	check       bool
 	failOnDrift bool
 }
@@ -90,6 +90,7 @@ func (p Process) runLocalCommand() *cobra.Command {
 	f.StringVar(&l.junit, "junit", "", "file to write the results to, for programs that read JUnit's")
 	f.BoolVar(&l.inPlace, "in-place", false, "run in the repository itself instead of in copies")
 	f.BoolVar(&l.keep, "keep", false, "leave the copies where they are, and say where")
+	f.BoolVar(&l.container, "container", false, "run each job in a container, of the image that it names or of "+local.DefaultImage)
 	f.BoolVar(&l.check, "check", false, "only check what idempotent steps would change")
 	f.BoolVar(&l.failOnDrift, "fail-on-drift", false, "with --check: fail when they would change something")
 	return cmd
@@ -256,6 +257,11 @@ func (l *localRun) options(ctx context.Context, env map[string]string) (local.Op
 	if l.inPlace && o.Jobs == 0 {
 		o.Jobs = 1 // they share one folder
 	}
+	if l.container {
+		if o.Engine, err = l.engine(ctx); err != nil {
+			return o, err
+		}
+	}
 	if l.inPlace {
 		return o, nil
 	}
@@ -322,50 +328,6 @@ func (l *localRun) runAll(ctx context.Context, o local.Options, works []local.Wo
 		}
 	}
 	return out.conclude()
-}
-
-// alone runs a workflow while nobody else runs it in this repository.
-func (l *localRun) alone(ctx context.Context, w lockfile.Workflow, run func() error) error {
-	grace, err := l.lockGrace()
-	if err != nil {
-		return err
-	}
-	dir, err := l.scratch()
-	if err != nil {
-		return err
-	}
-	dir = filepath.Join(dir, "locks")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make a folder for locks: %w", err)
-	}
-	replace := w.Concurrency != nil && w.Concurrency.HasGroup && (w.Concurrency.CancelInProgress == nil || *w.Concurrency.CancelInProgress)
-	lock, err := local.Acquire(ctx, local.LockOptions{Dir: dir, Root: l.repo.Root, Workflow: w.Name, Replace: replace, Grace: grace,
-		Waiting: func(pid int) {
-			what := "it begins when that has ended"
-			if replace {
-				what = "that is ended, since the workflow cancels what is in progress"
-			}
-			fmt.Fprintf(l.Stderr, "%s is being run already, by process %d: %s\n", livetree.Clean(w.Name), pid, what)
-		}})
-	if err != nil {
-		return err
-	}
-	defer lock.Release()
-	return run()
-}
-
-// lockGrace is for how long a run that another one replaces may take to end.
-func (l *localRun) lockGrace() (time.Duration, error) {
-	const name = "KICI_LOCAL_LOCK_KILL_GRACE_MS"
-	text := l.Process.env(name)
-	if text == "" {
-		return 30 * time.Second, nil
-	}
-	ms, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || ms < 0 {
-		return 0, usage("%s must be a number of milliseconds, not %q", name, text)
-	}
-	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // leftOut tells which workflows are not run any more.

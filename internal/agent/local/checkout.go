@@ -26,8 +26,12 @@ func (w *worker) fetch(ws *workspace.Workspace) error {
 // copyRepository copies a repository, or a submodule that lies below within: the history, and the files that git knows or
 // would take in, with every change that is not committed.
 func (w *worker) copyRepository(root, dir, within string) error {
-	// The copy shares the objects of the repository, which git never changes.
-	if _, err := git(w.ctx, root, "clone", "--quiet", "--shared", "--no-checkout", root, dir); err != nil {
+	clone := []string{"clone", "--quiet", "--no-checkout", root, dir}
+	if w.order.image == "" {
+		// The copy shares the objects of the repository, which git never changes. A container could not reach them.
+		clone = append(clone, "--shared")
+	}
+	if _, err := git(w.ctx, root, clone...); err != nil {
 		return err
 	}
 	if _, err := git(w.ctx, dir, "rev-parse", "--verify", "--quiet", "HEAD"); err == nil {

@@ -15,6 +15,7 @@ import (
 	"kici/internal/core/ci"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/decide/plan"
+	"kici/internal/kit/docker"
 	"kici/internal/kit/redact"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	Secrets   Secrets
 	Environ   []string // of this process
 	Runner    []string // command of the step runner; nil is this program's own
+	// Engine runs each job in a container of the image that it names, or of DefaultImage; nil: on this machine.
+	Engine *docker.Client
 	// Screen is told of every change, by one goroutine at a time.
 	Screen Screen
 	// Force ends jobs at once, without their hooks, when it is closed.

@@ -3,6 +3,7 @@
 package local
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,6 +23,7 @@ type order struct {
 	limitMs  int64
 	graceMs  int64
 	remarks  []string // for the job's log
+	image    string   // of the container to run in; "" is this machine
 }
 
 // settings are the parts of a job's configuration that are not only the runner's.
@@ -46,8 +48,15 @@ func (r *run) order(j *job) (order, error) {
 		fields[name] = value
 	}
 	o := order{fields: fields, checkout: c.Checkout == nil || *c.Checkout, limitMs: j.plan.TimeoutMs, graceMs: j.plan.GraceMs}
-	if value, wanted := given["container"]; wanted && string(value) != "null" {
-		o.remarks = append(o.remarks, "The container of the job is not used: its steps run on this machine")
+	container, err := containerOf(given["container"])
+	if err != nil {
+		return order{}, fmt.Errorf("container of job %s: %w", j.state.Name, err)
+	}
+	switch {
+	case r.o.Engine != nil && !j.state.Kind.Internal():
+		o.image = cmp.Or(container.Image, DefaultImage)
+	case container.Image != "":
+		o.remarks = append(o.remarks, "The container of the job is not used: its steps run on this machine (--container uses it)")
 	}
 	for _, own := range []string{"timeout", "container", "steps"} {
 		delete(fields, own)
@@ -55,6 +64,9 @@ func (r *run) order(j *job) (order, error) {
 	o.env = r.environ(nil)
 	base := variables(o.env)
 	o.env = r.environ(c.JobEnv)
+	if o.image != "" {
+		o.env = r.containerEnviron(container.Env, c.JobEnv)
+	}
 	r.addRun(j, fields)
 	if err := r.addUpstreams(j, fields); err != nil {
 		return order{}, err
@@ -108,8 +120,13 @@ func (r *run) secretsOf(j *job) map[string]string {
 
 // environ is built from nothing; later layers win.
 func (r *run) environ(jobEnv map[string]any) []string {
-	env := variables(runner.Inherited(r.o.Environ))
+	return r.layers(variables(runner.Inherited(r.o.Environ)), nil, jobEnv)
+}
+
+// layers are the variables that do not come from a machine, over those that do.
+func (r *run) layers(env map[string]string, container map[string]string, jobEnv map[string]any) []string {
 	env["FORCE_COLOR"] = "1"
+	maps.Copy(env, container)
 	maps.Copy(env, r.o.Env)
 	for name, value := range jobEnv {
 		env[name] = fmt.Sprint(value) // texts, as planning has made them

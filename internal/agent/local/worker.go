@@ -120,15 +120,25 @@ func (w *worker) leave(ws *workspace.Workspace) {
 
 // run runs the job in the folder. Nothing of it is left when it returns.
 func (w *worker) run(dir string) (lifecycle.Report, *runner.JobComplete) {
-	proc, err := runner.Start(w.ctx, runner.Options{Dir: dir, Env: w.order.env, Command: w.r.o.Runner})
+	proc, err := w.launch(dir)
 	if err != nil {
 		return w.failure(fmt.Errorf("the step runner cannot be started: %w", err)), nil
+	}
+	if w.order.image != "" {
+		dir = containerDir // as the runner sees it
 	}
 	report, result := w.converse(proc, dir)
 	if err := proc.Kill(); err != nil {
 		w.say("processes of the job are left behind: " + err.Error())
 	}
 	return report, result
+}
+
+func (w *worker) launch(dir string) (*runner.Process, error) {
+	if w.order.image != "" {
+		return w.contain(dir)
+	}
+	return runner.Start(w.ctx, runner.Options{Dir: dir, Env: w.order.env, Command: w.r.o.Runner})
 }
 
 // converse gives the runner its request and handles what it says until its end.
@@ -139,6 +149,9 @@ func (w *worker) converse(proc *runner.Process, dir string) (lifecycle.Report, *
 	grace := defaultGrace
 	if w.order.graceMs > 0 {
 		grace = min(grace, time.Duration(w.order.graceMs)*time.Millisecond)
+	}
+	if w.order.image != "" {
+		grace = min(grace, containerGrace)
 	}
 	overdue := time.NewTimer(hookLimit)
 	overdue.Stop()

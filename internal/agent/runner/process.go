@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -27,8 +28,7 @@ type Options struct {
 // Process is the agent's handle of one job's runner. The owner reads Messages until it is closed, and calls Kill in the
 // end in any case: what the job left running is ended by nothing else.
 type Process struct {
-	group    *sandbox.Group
-	cmd      *exec.Cmd
+	body     Body
 	messages chan Message
 	killed   chan struct{} // closed by the first Kill: messages that nobody takes are dropped from then on
 	killOnce sync.Once
@@ -36,10 +36,20 @@ type Process struct {
 	readers  sync.WaitGroup
 
 	sendMu sync.Mutex
-	stdin  *os.File
+	stdin  io.WriteCloser
 
 	stderr    tail
 	stderrEnd chan struct{} // closed at the end of stderr
+}
+
+// Body is where a runner lives: a group of processes of this machine, or something that a caller of Adopt has started.
+type Body interface {
+	// Wait waits for the end of the runner, but not of what it has started.
+	Wait() (code int, signal string)
+	Terminate() error
+	// Kill ends the runner and everything it started, and returns when nothing is left. KillOthers spares the runner.
+	Kill() error
+	KillOthers() error
 }
 
 // Exit is how a runner ended.
@@ -72,18 +82,24 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		}
 		command = []string{self, "__runner"}
 	}
-	p := &Process{messages: make(chan Message), killed: make(chan struct{}), stderrEnd: make(chan struct{})}
-	p.cmd = exec.Command(command[0], command[1:]...)
-	p.cmd.Dir = o.Dir
-	p.cmd.Env = append([]string{}, o.Env...)
-	stdout, stderr, err := p.start()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir = o.Dir
+	cmd.Env = append([]string{}, o.Env...)
+	stdin, stdout, stderr, group, err := launch(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
+	return Adopt(ctx, &processes{group, cmd}, stdin, stdout, stderr), nil
+}
+
+// Adopt makes a Process of a runner that has been started. The end of ctx kills it, as that of Start's. The streams end
+// with the runner and all it started, and are closed.
+func Adopt(ctx context.Context, body Body, stdin io.WriteCloser, stdout, stderr io.ReadCloser) *Process {
+	p := &Process{body: body, stdin: stdin, messages: make(chan Message), killed: make(chan struct{}), stderrEnd: make(chan struct{})}
 	p.readers.Go(func() { p.readMessages(stdout) })
 	p.readers.Go(func() { p.readStderr(stderr) })
 	p.Bind(ctx)
-	return p, nil
+	return p
 }
 
 // Bind makes the end of ctx kill the runner and all it started, as that of Start's. It is for a runner that was started
@@ -99,14 +115,14 @@ func (p *Process) Bind(ctx context.Context) {
 
 // Clear ends everything that the job has left running, but not the runner. It returns when nothing of it is left.
 func (p *Process) Clear() error {
-	if err := p.group.KillOthers(); err != nil {
+	if err := p.body.KillOthers(); err != nil {
 		return fmt.Errorf("clear runner: %w", err)
 	}
 	return nil
 }
 
-// start makes the pipes by hand: those of exec.Cmd are closed when the process ends, read or not.
-func (p *Process) start() (stdout, stderr *os.File, err error) {
+// launch makes the pipes by hand: those of exec.Cmd are closed when the process ends, read or not.
+func launch(cmd *exec.Cmd) (stdin, stdout, stderr *os.File, group *sandbox.Group, err error) {
 	var ends []*os.File
 	pipe := func() (r, w *os.File) {
 		if err == nil {
@@ -119,28 +135,45 @@ func (p *Process) start() (stdout, stderr *os.File, err error) {
 	outR, outW := pipe()
 	errR, errW := pipe()
 	if err == nil {
-		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
-		p.group, err = sandbox.Start(p.cmd)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
+		group, err = sandbox.Start(cmd)
 	}
 	if err != nil {
 		for _, f := range ends {
 			f.Close()
 		}
-		return nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	inR.Close()
 	outW.Close()
 	errW.Close()
-	p.stdin = inW
-	return outR, errR, nil
+	return inW, outR, errR, group, nil
 }
+
+// processes is a runner that is a process of this machine.
+type processes struct {
+	*sandbox.Group
+	cmd *exec.Cmd
+}
+
+// Wait implements Body.
+func (b *processes) Wait() (code int, signal string) {
+	_ = b.Group.Wait() // the state below says more than the error
+	if status, ok := b.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		signal = status.Signal().String()
+	}
+	return b.cmd.ProcessState.ExitCode(), signal
+}
+
+// Terminate implements Body.
+func (b *processes) Terminate() error { return b.Signal(syscall.SIGTERM) }
 
 // Messages gives what the runner says. The channel holds nothing: while nobody takes a message the pipe is not read,
 // and a runner that writes much waits. It is closed at the end of the runner's output.
 func (p *Process) Messages() <-chan Message { return p.messages }
 
 // readMessages hands the runner's lines over, one by one, until its output or the interest in it ends.
-func (p *Process) readMessages(stdout *os.File) {
+func (p *Process) readMessages(stdout io.ReadCloser) {
 	defer stdout.Close()
 	defer close(p.messages)
 	readLines(stdout, maxLine, false, func(line []byte) bool {
@@ -158,7 +191,7 @@ func (p *Process) readMessages(stdout *os.File) {
 }
 
 // readStderr keeps the tail of what the runner says when it dies.
-func (p *Process) readStderr(stderr *os.File) {
+func (p *Process) readStderr(stderr io.ReadCloser) {
 	defer stderr.Close()
 	defer close(p.stderrEnd)
 	readLines(stderr, stderrLine, true, func(line []byte) bool {
@@ -183,11 +216,8 @@ func (p *Process) Send(m any) error {
 
 // Wait waits for the end of the runner itself. Processes that it left behind may still run, see Kill.
 func (p *Process) Wait() Exit {
-	_ = p.group.Wait() // the state below says more than the error
-	e := Exit{Code: p.cmd.ProcessState.ExitCode()}
-	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		e.Signal = status.Signal().String()
-	}
+	var e Exit
+	e.Code, e.Signal = p.body.Wait()
 	// What the runner left behind may hold its stderr open, so its end is not waited for without bound.
 	select {
 	case <-p.stderrEnd:
@@ -199,7 +229,7 @@ func (p *Process) Wait() Exit {
 
 // Terminate asks the runner to end its job as Abort does. It is for a runner that no longer reads its messages.
 func (p *Process) Terminate() error {
-	return p.group.Signal(syscall.SIGTERM)
+	return p.body.Terminate()
 }
 
 // Kill ends the runner and everything it started, and returns when nothing of it is left. Messages not yet taken may be
@@ -209,7 +239,7 @@ func (p *Process) Kill() error {
 		p.stopCtx()
 		close(p.killed)
 	})
-	if err := p.group.Kill(); err != nil {
+	if err := p.body.Kill(); err != nil {
 		return fmt.Errorf("kill runner: %w", err)
 	}
 	p.stdin.Close()
