@@ -176,7 +176,8 @@ func (s *Server) openExecution() {
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
 		Cache: s.cache, Concurrency: engine.Groups{Engine: s.engine}, Approvals: engine.Approvals{Engine: s.engine}, Events: s.events,
-		Poke: s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
+		BringUps: bringUps{db: s.db, tokens: s.tokens, secrets: s.secrets, base: s.linkBase},
+		Poke:     s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
 }
 
 // runChanged tells those who count runs and those who look at them.

@@ -82,7 +82,7 @@ func (h *Host) complete() error {
 		{r.Address == "" || len(r.Address) <= 253 && hostAddress.MatchString(r.Address), "address", "a host name or an IP address, without the port"},
 		{len(r.User) <= 64 && hostUser.MatchString(r.User), "sshUser", "the name of a user"},
 		{r.Port > 0 && r.Port < 1<<16, "sshPort", "1 to 65535"},
-		{r.KeySecret == "" || len(r.KeySecret) <= 2*ci.MaxRepository && hostSecret.MatchString(r.KeySecret), "sshKeySecret", "the scope and key of a secret, as in hosts/web-3/SSH_KEY"},
+		{r.KeySecret == "" || len(r.KeySecret) <= 2*ci.MaxRepository && hostSecret.MatchString(r.KeySecret) && !strings.HasPrefix(r.KeySecret, "__") && !strings.Contains(r.KeySecret, "/__"), "sshKeySecret", "the scope and key of a secret, as in hosts/web-3/SSH_KEY"},
 		{r.HostKey == "" || validHostKey(r.HostKey), "sshHostKey", "a public key as a known_hosts file has it, as in ssh-ed25519 AAAA…"},
 	} {
 		if !check.fine {

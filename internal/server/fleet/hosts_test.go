@@ -75,6 +75,7 @@ func TestADeclarationThatCannotBeIsRefusedByItsField(t *testing.T) {
 		{"sshPort", func(h *Host) { h.Reach.Port = -1 }},
 		{"sshKeySecret", func(h *Host) { h.Reach.KeySecret = "KEY" }},
 		{"sshKeySecret", func(h *Host) { h.Reach.KeySecret = "hosts/../KEY/" }},
+		{"sshKeySecret", func(h *Host) { h.Reach.KeySecret = "__source__/s/KEY" }},
 		{"sshHostKey", func(h *Host) { h.Reach.HostKey = "ssh-ed25519 no" }},
 		{"sshHostKey", func(h *Host) { h.Reach.HostKey = hostKey + "\n" + hostKey }},
 	}

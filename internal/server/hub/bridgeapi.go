@@ -34,6 +34,10 @@ func (c *conn) apiRequest(ctx context.Context, m wire.APIRequest) error {
 			return err
 		}
 	}
+	if m.Method == methodBringUp && c.hub.BringUps != nil {
+		c.bringUp(m)
+		return nil
+	}
 	method, ok := apiMethods[m.Method]
 	if !ok {
 		c.answer(wire.APIResponse{RequestID: m.RequestID, Error: fmt.Sprintf("Unknown API method '%s'", m.Method)})

@@ -125,6 +125,7 @@ type Deps struct {
 	Concurrency Concurrency
 	Approvals   Approvals
 	Events      Events
+	BringUps    BringUps
 	Pools       func() []Pool // of this node and others; must be quick
 }
 
