@@ -93,7 +93,6 @@ type Deps struct {
 	Events    Events    // nil: its route does not exist
 	// Nil: the node gives out no jobs, and the routes about that do not exist.
 	Dispatcher Dispatcher
-	NodeID     string       // of this node
 	Metrics    http.Handler // of /metrics; nil does not serve it
 	Clock      service.Clock
 	Log        *slog.Logger

@@ -5,14 +5,11 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 
 	"kici/internal/core/ci"
-	"kici/internal/server/logs"
 	"kici/internal/server/store"
 )
 
@@ -35,11 +32,8 @@ func (s *system) collect(ctx context.Context, o Options, f *facts) error {
 		return err
 	}
 	f.Acked = s.witness.seen()
-	f.Logs = map[stepKey][][]string{}
-	for _, n := range s.nodes {
-		if err := readLogs(ctx, filepath.Join(s.Base, n.folder, "logs"), f); err != nil {
-			return err
-		}
+	if err := s.readLogs(ctx, db.Read(), f); err != nil {
+		return err
 	}
 	if runtime.GOOS == "linux" { // elsewhere no kernel ends what a killed process has started
 		for _, a := range s.agents {
@@ -139,57 +133,6 @@ func readNeeds(ctx context.Context, q store.Querier, jobs []jobFact) error {
 		return none, json.Unmarshal([]byte(runOn), &needs[len(needs)-1].RunOn)
 	})
 	return err
-}
-
-// linesAtOnce is how many lines of a log are read at a time.
-const linesAtOnce = 1000
-
-// readLogs reads the log of every step that one server has.
-func readLogs(ctx context.Context, root string, f *facts) error {
-	sink, err := logs.Open(logs.Options{Root: root})
-	if err != nil {
-		return err
-	}
-	defer sink.Close()
-	jobs := map[string]jobFact{}
-	for _, j := range f.Jobs {
-		jobs[j.ID] = j
-	}
-	keys := map[stepKey]bool{}
-	for _, s := range f.Steps {
-		keys[s.stepKey] = true
-	}
-	for _, l := range f.Acked.Lines {
-		keys[l.stepKey] = true
-	}
-	for key := range maps.Keys(keys) {
-		lines, err := readLog(ctx, sink, logs.Path(jobs[key.Job].Run, jobs[key.Job].Name, key.Step))
-		if err != nil {
-			return fmt.Errorf("read the log of step %d of job %s: %w", key.Step, key.Job, err)
-		}
-		f.Logs[key] = append(f.Logs[key], lines)
-	}
-	return nil
-}
-
-func readLog(ctx context.Context, sink *logs.Store, path string) (out []string, err error) {
-	for from := int64(0); ; {
-		lines, _, next, err := sink.Lines(ctx, path, from, linesAtOnce)
-		if err != nil {
-			return nil, err
-		}
-		for _, line := range lines {
-			var record struct{ Msg string }
-			if err := json.Unmarshal([]byte(line), &record); err != nil {
-				return nil, err
-			}
-			out = append(out, record.Msg)
-		}
-		if next == 0 {
-			return slices.Clip(out), nil
-		}
-		from = next
-	}
 }
 
 const (

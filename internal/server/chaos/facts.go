@@ -12,8 +12,8 @@ type facts struct {
 	Steps    []stepFact
 	Rows     []rowFact
 	Attempts []attemptFact
-	// Logs holds the stored lines of each step, of one server after the other.
-	Logs map[stepKey][][]string
+	// Logs holds the stored lines of each step, as a reader gets them: the parts of all servers as one log.
+	Logs map[stepKey][]string
 
 	// What the senders, the steps and the wire know.
 	Accepted   []acceptance

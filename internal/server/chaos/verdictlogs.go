@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"kici/internal/core/ci"
@@ -13,9 +12,9 @@ const late = 25_000
 
 func (c *check) ackedLines() {
 	stored := map[stepKey]map[string]bool{}
-	for key, servers := range c.Logs {
+	for key, lines := range c.Logs {
 		stored[key] = map[string]bool{}
-		for _, line := range slices.Concat(servers...) {
+		for _, line := range lines {
 			stored[key][line] = true
 		}
 	}
@@ -38,20 +37,18 @@ func (c *check) owed(l ackedLine) bool {
 	return c.had(l.Job, l.Agent, l.At)
 }
 
-// logs looks at the numbered lines of every step: each server has its part in order and without repetition, and the log of
-// a step that succeeded is complete. Lines that were sent again to another server may lie on both: each keeps its own.
+// logs looks at the numbered lines of every step: they are in order and without repetition, on however many servers they
+// lie, and the log of a step that succeeded is complete.
 func (c *check) logs() {
 	for _, s := range c.Steps {
 		if s.Type != "" && s.Type != "step" {
 			continue
 		}
+		c.ordered(s, c.Logs[s.stepKey])
 		seen := map[string]bool{}
-		for _, lines := range c.Logs[s.stepKey] {
-			c.ordered(s, lines)
-			for _, line := range lines {
-				if _, ok := number(line); ok {
-					seen[line] = true
-				}
+		for _, line := range c.Logs[s.stepKey] {
+			if _, ok := number(line); ok {
+				seen[line] = true
 			}
 		}
 		if want := stepLines[s.Name]; s.Status == ci.StepSuccess && len(seen) != want {
