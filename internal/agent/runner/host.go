@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"kici/internal/core/label"
 )
 
 // boot is what the host tells the runner script beside the request.
@@ -99,6 +101,8 @@ func (c *child) call(ctx context.Context, fn string, args json.RawMessage) (any,
 		return with(args, func(s sleepSpec) (any, error) { c.wake(s.ID); return nil, nil })
 	case "locate":
 		return with(args, func(s locateSpec) (any, error) { return c.locate(s) })
+	case "labels":
+		return with(args, func(s labelsSpec) (any, error) { return label.Read(s.Texts), nil })
 	case "stepFiles":
 		return c.dirs.stepFiles()
 	case "readStepFiles":
@@ -135,6 +139,11 @@ func with[T any](args json.RawMessage, fn func(T) (any, error)) (any, error) {
 		return nil, fmt.Errorf("decode arguments: %w", err)
 	}
 	return fn(v)
+}
+
+// labelsSpec asks what labels of a generated job are.
+type labelsSpec struct {
+	Texts []string `json:"texts"`
 }
 
 // sleepSpec is a timer of the script: its id is the script's own, and used once.

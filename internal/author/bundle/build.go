@@ -138,7 +138,7 @@ func (b *build) options() api.BuildOptions {
 		Outfile: filepath.Join(b.Root, outputDir, "script.js"),
 	}
 	if b.host == hostNode {
-		o.Stdin = &api.StdinOptions{Contents: fmt.Sprintf("import %q;", b.entry()), Sourcefile: "kici:entry"}
+		o.Stdin = &api.StdinOptions{Contents: reservedNames + fmt.Sprintf("import %q;", b.entry()), Sourcefile: "kici:entry"}
 		o.Platform = api.PlatformNode
 		o.Banner = map[string]string{"js": b.nodeBanner()}
 		o.Define = map[string]string{"import.meta": moduleMeta, "__dirname": moduleMeta + ".dirname", "__filename": moduleMeta + ".filename"}

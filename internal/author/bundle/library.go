@@ -145,7 +145,13 @@ const (
 
 	// authorEntry hands the author's exports out of the function, marked as those of an ES module: the library takes
 	// the default export of any other kind of module to be the module itself.
-	authorEntry = `import * as namespace from "kici:workflow"; __kiciNamespace = { ...namespace, __esModule: true };`
+	authorEntry = reservedNames + `import * as namespace from "kici:workflow"; __kiciNamespace = { ...namespace, __esModule: true };`
+
+	// reservedNames is code that leaves nothing in a bundle but makes esbuild rename what an author calls like these: a
+	// function whose text still has such a name means the built-in of the language and no other thing.
+	reservedNames = `() => [undefined, NaN, Infinity, String, Number, Boolean, Array, Object, JSON, Math, parseInt, parseFloat,
+isNaN, isFinite, encodeURIComponent, decodeURIComponent, encodeURI, decodeURI];
+`
 )
 
 // loadShared gives a module of the library to the author's part of the script. Its names are such as no author writes,

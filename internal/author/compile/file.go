@@ -14,6 +14,7 @@ import (
 
 	"kici/internal/author/bundle"
 	"kici/internal/core/cron"
+	"kici/internal/core/label"
 	"kici/internal/core/lockfile"
 	"kici/internal/kit/regex"
 )
@@ -53,6 +54,7 @@ type (
 	questions struct {
 		Stacks    []string
 		Functions []string
+		Labels    []string
 		Regexes   []struct{ Source, Flags string }
 		Crons     []struct{ Expression, Timezone string }
 		Workflows []struct {
@@ -67,11 +69,12 @@ type (
 		Column int    `json:"column"`
 	}
 	answers struct {
-		File      string      `json:"file"`
-		Locations []*location `json:"locations"`
-		Inline    []*string   `json:"inline"`
-		Guards    []string    `json:"guards"`
-		Crons     []string    `json:"crons"`
+		File      string          `json:"file"`
+		Locations []*location     `json:"locations"`
+		Inline    []*string       `json:"inline"`
+		Labels    []label.Reading `json:"labels"`
+		Guards    []string        `json:"guards"`
+		Crons     []string        `json:"crons"`
 	}
 	description struct {
 		Workflows []struct {
@@ -152,7 +155,7 @@ func ask(ctx context.Context, e evaluator, function string, argument, answer any
 // answer decides what the program cannot: places, the texts of pure functions, the safety of regular
 // expressions and time tables.
 func (u *unit) answer(q questions) answers {
-	a := answers{File: u.file, Locations: []*location{}, Inline: []*string{}, Guards: []string{}, Crons: []string{}}
+	a := answers{File: u.file, Locations: []*location{}, Inline: []*string{}, Labels: label.Read(q.Labels), Guards: []string{}, Crons: []string{}}
 	for _, stack := range q.Stacks {
 		var at *location
 		if p, ok := u.smap.Author(stack); ok {

@@ -19,10 +19,30 @@ func Element(text string) (Matcher, error) {
 	if err != nil {
 		return Matcher{}, fmt.Errorf("label glob %q: %w", text, err)
 	}
-	if err := regex.Guard(source, ""); err != nil {
-		return Matcher{}, fmt.Errorf("label glob %q: %w", text, err)
+	if regex.Guard(source, "") != nil {
+		return Matcher{}, fmt.Errorf("label glob %q is ReDoS-prone: the expression that it becomes repeats what is repeated already", text)
 	}
 	return Matcher{Kind: Regex, Source: source}, nil
+}
+
+// Reading is what Element makes of a text, for a program that describes jobs in another language. Without a Matcher it
+// says what is wrong.
+type Reading struct {
+	Matcher *Matcher `json:"matcher,omitempty"`
+	Error   string   `json:"error,omitempty"`
+}
+
+// Read reads each text as Element does.
+func Read(texts []string) []Reading {
+	list := make([]Reading, len(texts))
+	for i, text := range texts {
+		if m, err := Element(text); err != nil {
+			list[i].Error = err.Error()
+		} else {
+			list[i].Matcher = &m
+		}
+	}
+	return list
 }
 
 // isGlob tells whether picomatch would see a glob in the text: a star, a question mark, a parenthesis, a closed bracket

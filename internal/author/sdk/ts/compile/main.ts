@@ -6,7 +6,7 @@ import './console';
 import * as module from 'kici:workflow';
 import { siteOf } from '../sdk/site';
 import { describeWorkflow } from '../sdk/describe';
-import { Report, type Problem, type Resolver, type SourceLocation } from '../sdk/report';
+import { Report, matcherOf, noResolver, type LabelReading, type Problem, type Resolver, type SourceLocation } from '../sdk/report';
 
 interface Exported {
   export: string;
@@ -17,6 +17,7 @@ interface Exported {
 interface Questions {
   stacks: string[];
   functions: string[];
+  labels: string[];
   regexes: { source: string; flags: string }[];
   crons: { expression: string; timezone: string }[];
   workflows: { name: string; hashFiles?: string[]; stack: string }[];
@@ -28,6 +29,7 @@ interface Answers {
   locations: (SourceLocation | null)[];
   /** The text of a function that a server may evaluate, null for any other. */
   inline: (string | null)[];
+  labels: LabelReading[];
   guards: string[];
   crons: string[];
 }
@@ -72,6 +74,7 @@ class Numbered<T> {
 
 const stacks = new Numbered<string>();
 const functions = new Numbered<string>();
+const labels = new Numbered<string>();
 const regexes = new Numbered<{ source: string; flags: string }>();
 const crons = new Numbered<{ expression: string; timezone: string }>();
 
@@ -79,6 +82,7 @@ function survey(): Questions {
   const report = new Report('', {
     locate: (stack) => void stacks.add(stack, stack),
     inline: (text) => void functions.add(text, text),
+    label: (text) => (labels.add(text, text), noResolver.label(text)),
     guard: (source, flags) => void regexes.add(`${flags}/${source}`, { source, flags }),
     cron: (expression, timezone) => void crons.add(`${timezone} ${expression}`, { expression, timezone }),
   });
@@ -87,6 +91,7 @@ function survey(): Questions {
   return {
     stacks: stacks.list,
     functions: functions.list,
+    labels: labels.list,
     regexes: regexes.list,
     crons: crons.list,
     workflows: all.map(({ workflow: w }) => ({ name: String(w.name), hashFiles: w.hashFiles, stack: siteOf(w) })),
@@ -97,6 +102,7 @@ function describe(answers: Answers): Description {
   const resolver: Resolver = {
     locate: (stack) => answers.locations[stacks.add(stack, stack)] ?? undefined,
     inline: (text) => answers.inline[functions.add(text, text)] ?? undefined,
+    label: (text) => matcherOf(answers.labels[labels.add(text, text)]),
     guard: (source, flags) => answers.guards[regexes.add(`${flags}/${source}`, { source, flags })] || undefined,
     cron: (expression, timezone) => answers.crons[crons.add(`${timezone} ${expression}`, { expression, timezone })] || undefined,
   };

@@ -1,7 +1,7 @@
 // Generators: functions among a workflow's jobs that make jobs. One is called to know its jobs, and again by the runner of
 // each of them, since only a call gives the functions of their steps.
 
-import { buildNeedsContext, describeJob, noResolver, Report, type Problem, type SourceLocation } from '@kici-dev/sdk/runtime';
+import { buildNeedsContext, describeJob, matcherOf, noResolver, Report, type LabelReading, type Problem, type SourceLocation } from '@kici-dev/sdk/runtime';
 import { evaluate } from './evaluate';
 import { settled } from './fields';
 import { host, jobLog, log } from './host';
@@ -65,17 +65,29 @@ export async function generatedJobs(job: Job): Promise<object[]> {
   return described(all, index, request.source?.file ?? request.sourceFile ?? '');
 }
 
-// described describes the jobs twice: the first time tells which places in the author's file have to be known.
+// described describes the jobs twice: the first time tells what the host has to be asked.
 async function described(jobs: any[], index: number, file: string): Promise<object[]> {
-  const places = new Map<string, SourceLocation | undefined>();
-  const survey = new Report(file, { ...noResolver, locate: (stack) => void places.set(stack, undefined) });
+  const stacks = new Set<string>();
+  const labels = new Set<string>();
+  const survey = new Report(file, {
+    ...noResolver, locate: (stack) => void stacks.add(stack), label: (text) => (labels.add(text), noResolver.label(text)),
+  });
   for (const one of jobs) describeJob(one, index, survey);
-  refuse(survey.problems);
-  const stacks = [...places.keys()];
-  const found: (SourceLocation | null)[] = stacks.length ? await host.call('locate', { stacks }) : [];
-  stacks.forEach((stack, i) => places.set(stack, found[i] ?? undefined));
-  const report = new Report(file, { ...noResolver, locate: (stack) => places.get(stack) });
-  return jobs.map((one) => describeJob(one, index, report));
+  const places = await answers<SourceLocation>('locate', 'stacks', stacks);
+  const readings = await answers<LabelReading>('labels', 'texts', labels);
+  const report = new Report(file, {
+    ...noResolver, locate: (stack) => places.get(stack) ?? undefined, label: (text) => matcherOf(readings.get(text)!),
+  });
+  const made = jobs.map((one) => describeJob(one, index, report));
+  refuse(report.problems);
+  return made;
+}
+
+/** Asks the host about each of the texts, if there are any. */
+async function answers<T>(fn: string, name: string, asked: Set<string>): Promise<Map<string, T>> {
+  const list = [...asked];
+  const found: T[] = list.length ? await host.call(fn, { [name]: list }) : [];
+  return new Map(list.map((text, i) => [text, found[i]]));
 }
 
 // refuse throws what is wrong with the jobs, and logs what is only doubtful.

@@ -4,7 +4,7 @@ import { siteOf } from './site';
 import { checkHooks, describeNeeds, duration, flags, holdable, text, warnUnknown } from './describe';
 import { describeRules, describeSteps } from './describe-steps';
 import { suggest } from './describe-triggers';
-import { readRunsOn, readRunsOnAll, written, type LabelMatcher } from './labels';
+import { readRunsOn, readRunsOnAll, type LabelMatcher } from './labels';
 import { checkInit, normalizeApproval, normalizeCacheSpecs } from './normalize';
 import { checkResources } from './resources';
 import { Report, compact, flag } from './report';
@@ -79,8 +79,9 @@ function checkCombinations(job: any, owner: string, stack: string, report: Repor
 }
 
 function describeTarget(job: any, owner: string, stack: string, report: Report): Fields {
-  const one = job.runsOn === undefined ? undefined : report.try('E113', stack, `${owner}: `, () => readRunsOn(job.runsOn));
-  const all = job.runsOnAll === undefined ? undefined : report.try('E113', stack, `${owner}: `, () => readRunsOnAll(job.runsOnAll));
+  const { label } = report.resolver;
+  const one = job.runsOn === undefined ? undefined : report.try('E113', stack, `${owner}: `, () => readRunsOn(job.runsOn, label));
+  const all = job.runsOnAll === undefined ? undefined : report.try('E113', stack, `${owner}: `, () => readRunsOnAll(job.runsOnAll, label));
   guard([...(one?.labels ?? []), ...(one?.exclude ?? []), ...(all?.include.flat() ?? []), ...(all?.exclude ?? [])], owner, stack, report);
   return {
     runsOn: one?.labels,
@@ -96,11 +97,8 @@ function describeTarget(job: any, owner: string, stack: string, report: Report):
 
 function guard(matchers: LabelMatcher[], owner: string, stack: string, report: Report): void {
   for (const m of matchers) {
-    if (m.kind !== 'regex') continue;
-    const reason = report.resolver.guard(m.source, m.flags);
-    if (!reason) continue;
-    const text = reason.replace(`/${m.source}/${m.flags}`, () => written(m.source, m.flags));
-    report.error('E113', stack, `${owner}: label ${text}`, 'repeat nothing that is repeated already, and repeat at most 25 times in all');
+    const reason = m.kind === 'regex' ? report.resolver.guard(m.source, m.flags) : undefined;
+    if (reason) report.error('E113', stack, `${owner}: label ${reason}`, 'repeat nothing that is repeated already, and repeat at most 25 times in all');
   }
 }
 

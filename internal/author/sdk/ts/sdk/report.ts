@@ -1,5 +1,7 @@
 // What the description of a workflow asks of its host, and where it puts what it finds wrong.
 
+import type { LabelMatcher, ReadLabel } from './labels';
+
 /** A mistake or a doubt, with the stack of where the thing was made. */
 export interface Problem {
   severity: 'error' | 'warning';
@@ -23,14 +25,30 @@ export interface Resolver {
   locate(stack: string): SourceLocation | undefined;
   /** The text of a function that a server may evaluate by itself, undefined for any other. */
   inline(text: string): string | undefined;
+  /** The matcher of a label that is text. Throws an Error for a glob that cannot be one. */
+  label: ReadLabel;
   /** Whether a regular expression of a label is safe; the reason if it is not. */
   guard(source: string, flags: string): string | undefined;
   /** Whether a time table is one that servers read; the reason if it is not. */
   cron(expression: string, timezone: string): string | undefined;
 }
 
-/** A resolver that knows nothing. */
-export const noResolver: Resolver = { locate: () => undefined, inline: () => undefined, guard: () => undefined, cron: () => undefined };
+/** A resolver that knows nothing: every text is a label as it stands. */
+export const noResolver: Resolver = {
+  locate: () => undefined, inline: () => undefined, label: (value) => ({ kind: 'exact', value }), guard: () => undefined, cron: () => undefined,
+};
+
+/** What a host says of a label. */
+export interface LabelReading {
+  matcher?: LabelMatcher;
+  error?: string;
+}
+
+/** The matcher of a reading; its error is thrown. */
+export function matcherOf({ matcher, error }: LabelReading): LabelMatcher {
+  if (!matcher) throw Object.assign(new Error(error), { suggestion: 'write the labels out, or use a regular expression' });
+  return matcher;
+}
 
 /** Collects problems while one workflow file is described. */
 export class Report {

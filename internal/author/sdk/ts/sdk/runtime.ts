@@ -10,7 +10,7 @@ export { describeJob, describeWorkflow, flattenSteps, nameJobs } from './describ
 export { combinationsOf, contextsOf, maxCombinations, readMatrix, variablesOf } from './describe-job';
 export { applyIncludeExclude, expandMatrix } from './matrix';
 export { resolveWhen } from './needs';
-export { Report, noResolver, type Problem, type SourceLocation } from './report';
+export { Report, matcherOf, noResolver, type LabelReading, type Problem, type SourceLocation } from './report';
 export { kindOf } from './schema';
 export { validateSchema, validateOutputs } from './schema-tools';
 

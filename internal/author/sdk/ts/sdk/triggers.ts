@@ -9,49 +9,44 @@ export interface Trigger {
   options: any;
 }
 
-// trigger makes the factory of one kind.
-const trigger = (kind: string) => (options: any = {}): Trigger => mark({ _tag: 'Trigger', kind, options });
+/**
+ * Makes the factory of one kind. Its main option may stand alone: `tag('v*')` is `tag({ patterns: 'v*' })`, and
+ * `schedule('0 3 * * *', { timezone })` takes the others beside it.
+ */
+const trigger = (kind: string, main?: string) => (first: any = {}, more: any = {}): Trigger =>
+  mark({ _tag: 'Trigger', kind, options: main !== undefined && isMain(first) ? { ...more, [main]: first } : first });
 
-const pull = /* @__PURE__ */ trigger('pr');
-const pushed = /* @__PURE__ */ trigger('push');
-const tagged = /* @__PURE__ */ trigger('tag');
-const commented = /* @__PURE__ */ trigger('comment');
-const reviewed = /* @__PURE__ */ trigger('review');
-const reviewCommented = /* @__PURE__ */ trigger('review_comment');
-const releasedTrigger = /* @__PURE__ */ trigger('release');
-const dispatched = /* @__PURE__ */ trigger('dispatch');
-const refCreated = /* @__PURE__ */ trigger('create');
-const refDeleted = /* @__PURE__ */ trigger('delete');
-const statusTrigger = /* @__PURE__ */ trigger('status');
-const workflowRunTrigger = /* @__PURE__ */ trigger('workflow_run');
+// Options are a plain map; whatever else comes first is the main one.
+const isMain = (value: any): boolean => typeof value !== 'object' || Array.isArray(value) || value instanceof RegExp || value?._tag !== undefined;
+
+const pull = /* @__PURE__ */ trigger('pr', 'events');
+const pushed = /* @__PURE__ */ trigger('push', 'branches');
+const tagged = /* @__PURE__ */ trigger('tag', 'patterns');
+const commented = /* @__PURE__ */ trigger('comment', 'actions');
+const reviewed = /* @__PURE__ */ trigger('review', 'actions');
+const reviewCommented = /* @__PURE__ */ trigger('review_comment', 'actions');
+const releasedTrigger = /* @__PURE__ */ trigger('release', 'actions');
+const dispatched = /* @__PURE__ */ trigger('dispatch', 'types');
+const refCreated = /* @__PURE__ */ trigger('create', 'refTypes');
+const refDeleted = /* @__PURE__ */ trigger('delete', 'refTypes');
+const statusTrigger = /* @__PURE__ */ trigger('status', 'contexts');
+const workflowRunTrigger = /* @__PURE__ */ trigger('workflow_run', 'actions');
 const forkTrigger = /* @__PURE__ */ trigger('fork');
-const starTrigger = /* @__PURE__ */ trigger('star');
-const watchTrigger = /* @__PURE__ */ trigger('watch');
-const webhookTrigger = /* @__PURE__ */ trigger('webhook');
-const kiciEventTrigger = /* @__PURE__ */ trigger('kici_event');
-const workflowCompleteTrigger = /* @__PURE__ */ trigger('workflow_complete');
-const jobCompleteTrigger = /* @__PURE__ */ trigger('job_complete');
-const genericTrigger = /* @__PURE__ */ trigger('generic_webhook');
-const scheduleTrigger = /* @__PURE__ */ trigger('schedule');
-const lifecycleTrigger = /* @__PURE__ */ trigger('lifecycle');
-
-// positional lets a factory take its main option alone: `tag('v*')` is `tag({ patterns: 'v*' })`.
-const positional = (make: (o: any) => Trigger, key: string) => (options?: any): Trigger =>
-  make(typeof options === 'string' || Array.isArray(options) || options instanceof RegExp ? { [key]: options } : options);
-
-const tagFactory = /* @__PURE__ */ positional(tagged, 'patterns');
-const pushFactory = /* @__PURE__ */ positional(pushed, 'branches');
-const eventFactory = /* @__PURE__ */ positional(kiciEventTrigger, 'name');
-const scheduleFactory = /* @__PURE__ */ positional(scheduleTrigger, 'cron');
-const genericFactory = /* @__PURE__ */ positional(genericTrigger, 'source');
-const webhookFactory = /* @__PURE__ */ positional(webhookTrigger, 'events');
-const lifecycleFactory = /* @__PURE__ */ positional(lifecycleTrigger, 'events');
+const starTrigger = /* @__PURE__ */ trigger('star', 'actions');
+const watchTrigger = /* @__PURE__ */ trigger('watch', 'actions');
+const webhookTrigger = /* @__PURE__ */ trigger('webhook', 'events');
+const kiciEventTrigger = /* @__PURE__ */ trigger('kici_event', 'name');
+const workflowCompleteTrigger = /* @__PURE__ */ trigger('workflow_complete', 'name');
+const jobCompleteTrigger = /* @__PURE__ */ trigger('job_complete', 'workflow');
+const genericTrigger = /* @__PURE__ */ trigger('generic_webhook', 'source');
+const scheduleTrigger = /* @__PURE__ */ trigger('schedule', 'cron');
+const lifecycleTrigger = /* @__PURE__ */ trigger('lifecycle', 'events');
 
 export {
-  pull as pr, pushFactory as push, tagFactory as tag, commented as comment, reviewed as review,
-  reviewCommented as reviewComment, releasedTrigger as release, dispatched as dispatch, refCreated as create,
-  refDeleted as delete, statusTrigger as status, workflowRunTrigger as workflowRun, forkTrigger as fork,
-  starTrigger as star, watchTrigger as watch, webhookFactory as webhook, eventFactory as kiciEvent,
-  workflowCompleteTrigger as workflowComplete, jobCompleteTrigger as jobComplete, genericFactory as genericWebhook,
-  scheduleFactory as schedule, lifecycleFactory as lifecycle,
+  pull as pr, pushed as push, tagged as tag, commented as comment, reviewed as review, reviewCommented as reviewComment,
+  releasedTrigger as release, dispatched as dispatch, refCreated as create, refDeleted as delete, statusTrigger as status,
+  workflowRunTrigger as workflowRun, forkTrigger as fork, starTrigger as star, watchTrigger as watch,
+  webhookTrigger as webhook, kiciEventTrigger as kiciEvent, workflowCompleteTrigger as workflowComplete,
+  jobCompleteTrigger as jobComplete, genericTrigger as genericWebhook, scheduleTrigger as schedule,
+  lifecycleTrigger as lifecycle,
 };
