@@ -22,7 +22,7 @@ func (c *child) newVM(ctx context.Context) (*script.VM, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start embedded host: %w", err)
 	}
-	if err := errors.Join(c.offer(vm), bundle.LoadLibrary(ctx, vm, "run")); err != nil {
+	if err := errors.Join(bundle.Offer(vm), c.offer(vm), bundle.LoadLibrary(ctx, vm, "run")); err != nil {
 		_ = vm.Close()
 		return nil, fmt.Errorf("start embedded host: %w", err)
 	}

@@ -95,6 +95,14 @@ func (c *child) call(ctx context.Context, fn string, args json.RawMessage) (any,
 		return with(args, func(s spawnSpec) (any, error) { return c.shells.run(ctx, s) })
 	case "signal":
 		return with(args, func(s signalSpec) (any, error) { return nil, c.shells.signal(s) })
+	case "tee":
+		return with(args, func(s teeSpec) (any, error) { return c.shells.tee(s) })
+	case "write":
+		return with(args, func(s writeSpec) (any, error) { return c.shells.pipes.write(s) })
+	case "lines":
+		return with(args, func(s lineSpec) (any, error) { return c.shells.pipes.lines(s) })
+	case "fetch":
+		return with(args, func(s fetchSpec) (any, error) { return c.fetch(ctx, s) })
 	case "sleep":
 		return with(args, func(s sleepSpec) (any, error) { return c.sleep(ctx, s), nil })
 	case "wake":
@@ -157,23 +165,11 @@ const maxWoken = 1000
 
 // sleep waits that long, or until the script wakes it; it says whether the time passed.
 func (c *child) sleep(ctx context.Context, s sleepSpec) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c.mu.Lock()
-	woken := c.woken[s.ID]
-	delete(c.woken, s.ID)
-	if !woken {
-		c.sleeping[s.ID] = cancel
-	}
-	c.mu.Unlock()
+	ctx, done, woken := c.endable(ctx, s.ID)
+	defer done()
 	if woken {
 		return false
 	}
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.sleeping, s.ID)
-	}()
 	t := time.NewTimer(time.Duration(s.Ms * float64(time.Millisecond)))
 	defer t.Stop()
 	select {
@@ -184,7 +180,25 @@ func (c *child) sleep(ctx context.Context, s sleepSpec) bool {
 	}
 }
 
-// wake ends a sleep. Calls of the script run side by side, so it may come before the sleep that it is meant for.
+// endable gives a context that ends when the script wakes its id; woken says that it has done so already.
+func (c *child) endable(ctx context.Context, id string) (_ context.Context, done func(), woken bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.woken[id] {
+		delete(c.woken, id)
+		return ctx, cancel, true
+	}
+	c.sleeping[id] = cancel
+	return ctx, func() {
+		cancel()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.sleeping, id)
+	}, false
+}
+
+// wake ends a sleep or a request. Calls of the script run side by side, so it may come before what it is meant for.
 func (c *child) wake(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

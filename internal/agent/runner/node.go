@@ -104,7 +104,7 @@ func (h *nodeHost) run() error {
 	h.in, h.out = in, out
 	h.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4: the author's code owns the standard streams
 	h.cmd.Stdout, h.cmd.Stderr = theirStdout, theirStderr
-	ended, err := h.c.shells.start("node", h.cmd)
+	ended, err := h.c.shells.start("node", h.cmd, nil)
 	for _, f := range theirs {
 		f.Close()
 	}

@@ -8,11 +8,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,7 +24,6 @@ const (
 	// inherit them.
 	sandboxMark = "_KICI_"
 
-	maxCapture = 16 << 20  // of one stream of one command; the log gets all of it all the same
 	maxOutLine = 1 << 20   // a longer line of output becomes several
 	maxScript  = 100 << 10 // a longer script does not fit into an argument and goes through a file
 
@@ -40,13 +39,22 @@ type spawnSpec struct {
 	Cwd       string            `json:"cwd"`
 	Env       map[string]string `json:"env"`
 	Stdin     *string           `json:"stdin"`
+	Input     []byte            `json:"input"`     // instead of Stdin
 	StepIndex int               `json:"stepIndex"` // whose log gets the output
 	Quiet     bool              `json:"quiet"`     // the log gets nothing
+
+	StdinPipe string   `json:"stdinPipe"` // a pipe from which it reads, see pipes
+	Tees      []string `json:"tees"`      // pipes that get its stdout, too
+	Files     []string `json:"files"`     // files that get its stdout, too
+	Piped     bool     `json:"piped"`     // its stdout is for those alone and not for the log
+	Stdout    string   `json:"stdout"`    // "ignore", "inherit" (for the log alone); "" is for the log and the script
+	Stderr    string   `json:"stderr"`
 }
 
 // spawned is how a command ended. ExitCode is nil when a signal ended it.
 type spawned struct {
 	Stdout    string `json:"stdout"`
+	Bytes     []byte `json:"bytes,omitempty"` // of stdout, where it is no text
 	Stderr    string `json:"stderr"`
 	ExitCode  *int   `json:"exitCode"`
 	Signal    string `json:"signal,omitempty"`
@@ -64,6 +72,7 @@ type signalSpec struct {
 type shells struct {
 	out   *outgoing
 	shell func() (shell, error)
+	pipes *pipes
 
 	mu      sync.Mutex
 	closed  bool
@@ -73,14 +82,15 @@ type shells struct {
 
 // command is a running one.
 type command struct {
-	cmd   *exec.Cmd
-	kill  *time.Timer
-	ended bool // its pid may belong to another
+	cmd    *exec.Cmd
+	stdout *capture // nil for what is no command of a step
+	kill   *time.Timer
+	ended  bool // its pid may belong to another
 }
 
 // newShells looks for the shell only when the first command needs it.
 func newShells(out *outgoing) *shells {
-	return &shells{out: out, running: map[string]*command{}, shell: sync.OnceValues(findShell)}
+	return &shells{out: out, running: map[string]*command{}, pipes: newPipes(), shell: sync.OnceValues(findShell)}
 }
 
 // shell is the program that runs the scripts, and what makes it strict.
@@ -101,23 +111,31 @@ func findShell() (shell, error) {
 func (s *shells) run(ctx context.Context, spec spawnSpec) (spawned, error) {
 	cmd, cleanup, err := s.prepare(spec)
 	if err != nil {
+		s.dropTees(spec)
 		return spawned{}, fmt.Errorf("start command: %w", err)
 	}
 	defer cleanup()
-	stdout := &capture{out: s.out, step: spec.StepIndex, quiet: spec.Quiet}
-	stderr := &capture{out: s.out, step: spec.StepIndex, quiet: spec.Quiet}
+	stdout := newCapture(s.out, spec, spec.Stdout)
+	stdout.quiet = stdout.quiet || spec.Piped
+	stderr := newCapture(s.out, spec, spec.Stderr)
 	outR, outW, err1 := os.Pipe()
 	errR, errW, err2 := os.Pipe()
-	if err := errors.Join(err1, err2); err != nil {
+	err = errors.Join(err1, err2, s.connect(spec, stdout))
+	if err != nil {
 		closeAll(outR, outW, errR, errW)
+		stdout.closeSinks()
 		return spawned{}, fmt.Errorf("start command: %w", err)
 	}
 	cmd.Stdout, cmd.Stderr = outW, errW
-	ended, err := s.start(spec.ID, cmd)
+	ended, err := s.start(spec.ID, cmd, stdout)
 	closeAll(outW, errW)
 	if err != nil {
 		closeAll(outR, errR)
+		stdout.closeSinks()
 		return spawned{}, fmt.Errorf("start command: %w", err)
+	}
+	if f, ok := cmd.Stdin.(*os.File); ok {
+		f.Close() // the command has it now, and must be the only one: its end is what the writer waits for
 	}
 	read := make(chan struct{})
 	var both sync.WaitGroup
@@ -130,9 +148,62 @@ func (s *shells) run(ctx context.Context, spec spawnSpec) (spawned, error) {
 		_ = s.signal(signalSpec{ID: spec.ID, Signal: "SIGKILL"})
 		<-ended
 	}
-	s.forget(spec.ID)
 	awaitOutput(read, stdout, stderr)
+	s.forget(spec.ID)
 	return result(cmd.ProcessState, stdout, stderr), nil
+}
+
+// connect opens what the command's stdout goes to beside the log.
+func (s *shells) connect(spec spawnSpec, stdout *capture) error {
+	for _, name := range spec.Tees {
+		w, err := s.pipes.writer(name)
+		if err != nil {
+			return err
+		}
+		stdout.sinks = append(stdout.sinks, w)
+	}
+	for _, name := range spec.Files {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(spec.Cwd, name)
+		}
+		f, err := os.Create(name)
+		if err != nil {
+			return err
+		}
+		stdout.sinks = append(stdout.sinks, f)
+	}
+	stdout.piped = spec.Piped
+	return nil
+}
+
+// dropTees ends the pipes of a command that cannot be started, or their readers would wait for ever.
+func (s *shells) dropTees(spec spawnSpec) {
+	for _, name := range spec.Tees {
+		if w, err := s.pipes.writer(name); err == nil {
+			w.Close()
+		}
+	}
+}
+
+// teeSpec gives the stdout of a command that is at work to one more pipe, from its beginning.
+type teeSpec struct {
+	ID   string `json:"id"`
+	Pipe string `json:"pipe"`
+}
+
+// tee reports whether the command is still at work.
+func (s *shells) tee(spec teeSpec) (bool, error) {
+	s.mu.Lock()
+	c := s.running[spec.ID]
+	s.mu.Unlock()
+	if c == nil || c.stdout == nil {
+		return false, nil
+	}
+	w, err := s.pipes.writer(spec.Pipe)
+	if err == nil {
+		c.stdout.attach(w)
+	}
+	return err == nil, err
 }
 
 // awaitOutput waits for the end of an ended command's streams, or until they are silent.
@@ -177,7 +248,18 @@ func (s *shells) prepare(spec spawnSpec) (*exec.Cmd, func(), error) {
 	cmd.Dir = spec.Cwd
 	cmd.WaitDelay = lingering // for a background process that neither reads nor closes its stdin
 	cmd.Env = environment(spec.Env)
-	if spec.Stdin != nil {
+	switch {
+	case spec.StdinPipe != "":
+		r, err := s.pipes.reader(spec.StdinPipe)
+		if err != nil {
+			cleanup()
+			return nil, nil, err
+		}
+		cmd.Stdin = r
+		cleanup = func(remove func()) func() { return func() { remove(); r.Close() } }(cleanup)
+	case spec.Input != nil:
+		cmd.Stdin = bytes.NewReader(spec.Input)
+	case spec.Stdin != nil:
 		cmd.Stdin = strings.NewReader(*spec.Stdin)
 	}
 	return cmd, cleanup, nil
@@ -200,7 +282,7 @@ func environment(env map[string]string) []string {
 
 // start starts cmd in a process group of its own; the channel is closed when it has ended. The thread that starts it
 // stays with it, since a command is killed with the thread of its parent (see leader).
-func (s *shells) start(id string, cmd *exec.Cmd) (<-chan struct{}, error) {
+func (s *shells) start(id string, cmd *exec.Cmd, stdout *capture) (<-chan struct{}, error) {
 	leader(cmd)
 	started, ended := make(chan error, 1), make(chan struct{})
 	s.readers.Go(func() {
@@ -213,7 +295,7 @@ func (s *shells) start(id string, cmd *exec.Cmd) (<-chan struct{}, error) {
 			return
 		}
 		err := cmd.Start()
-		c := &command{cmd: cmd}
+		c := &command{cmd: cmd, stdout: stdout}
 		if err == nil {
 			s.running[id] = c
 		}
@@ -282,6 +364,7 @@ func (s *shells) close() {
 		}
 	}
 	s.mu.Unlock()
+	s.pipes.close()
 	gone := make(chan struct{})
 	go func() { s.readers.Wait(); close(gone) }()
 	select {
@@ -294,8 +377,8 @@ func (s *shells) close() {
 func result(state *os.ProcessState, stdout, stderr *capture) spawned {
 	var r spawned
 	var cutOut, cutErr bool
-	r.Stdout, cutOut = stdout.text()
-	r.Stderr, cutErr = stderr.text()
+	r.Stdout, r.Bytes, cutOut = stdout.text()
+	r.Stderr, _, cutErr = stderr.text()
 	r.Truncated = cutOut || cutErr
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		r.Signal = unix.SignalName(status.Signal())
@@ -304,77 +387,6 @@ func result(state *os.ProcessState, stdout, stderr *capture) spawned {
 	code := state.ExitCode()
 	r.ExitCode = &code
 	return r
-}
-
-// capture reads one stream of a command: it keeps the text and streams its lines to the step's log.
-type capture struct {
-	out   *outgoing
-	step  int
-	quiet bool
-
-	reads atomic.Int64 // how often something came
-	busy  atomic.Bool  // something came and is not yet taken
-
-	mu   sync.Mutex
-	kept []byte
-	cut  bool
-	line []byte // begun and not ended; only the reader uses it
-}
-
-// read takes the stream to its end. While the agent does not read the log, the stream is not read either and the
-// command waits: output is never dropped here.
-func (c *capture) read(r *os.File) {
-	defer r.Close()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := r.Read(buf)
-		c.busy.Store(true)
-		c.reads.Add(1)
-		c.take(buf[:n])
-		c.busy.Store(false)
-		if err != nil { // io.EOF, or the pipe is no more
-			if len(c.line) > 0 && !c.quiet {
-				c.out.log(c.step, string(c.line))
-			}
-			return
-		}
-	}
-}
-
-// take keeps a chunk and logs the lines that it completes.
-func (c *capture) take(chunk []byte) {
-	c.mu.Lock()
-	room := maxCapture - len(c.kept)
-	c.kept = append(c.kept, chunk[:min(room, len(chunk))]...)
-	c.cut = c.cut || len(chunk) > room
-	c.mu.Unlock()
-	if c.quiet {
-		return
-	}
-	var lines []string
-	for {
-		at := bytes.IndexByte(chunk, '\n')
-		if at < 0 {
-			break
-		}
-		c.line = append(c.line, chunk[:at]...)
-		lines = append(lines, string(bytes.TrimSuffix(c.line, []byte("\r"))))
-		c.line, chunk = c.line[:0], chunk[at+1:]
-	}
-	if c.line = append(c.line, chunk...); len(c.line) > maxOutLine {
-		lines = append(lines, string(c.line))
-		c.line = c.line[:0]
-	}
-	if len(lines) > 0 {
-		c.out.log(c.step, lines...)
-	}
-}
-
-// text gives what was kept so far, also while something in the background still writes.
-func (c *capture) text() (string, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return strings.ToValidUTF8(string(c.kept), "\ufffd"), c.cut
 }
 
 func closeAll(files ...io.Closer) {

@@ -59,6 +59,8 @@ func TestNodeIsNeededForWhatOnlyNodeHas(t *testing.T) {
 		{"require of a package", "declare var require: any;\nexport const a = require('dep');", pkg("module.exports = 1;"), ""},
 		{"require of something unknown", "declare var require: any;\nexport const a = (n: string) => require(n);", nil, "use of global require (.kici/workflows/ci.ts:2:33)"},
 		{"console and timers", "export const a = () => { console.log('x'); setTimeout(() => {}, 1); };", nil, ""},
+		{"interfaces of the web", "export const a = () => [new URL('http://x'), fetch, structuredClone(1), crypto.randomUUID(), new TextEncoder(), new AbortController(), performance.now(), atob('')];", nil, ""},
+		{"streams of the web", "export const a = () => new ReadableStream();", nil, "use of global ReadableStream (.kici/workflows/ci.ts:1:28)"},
 		{"import.meta", "export const a = import.meta.url;", nil, "use of global import.meta (.kici/workflows/ci.ts:1:18)"},
 		{"top-level await", "export const a = await Promise.resolve(1);", nil, "top-level await (.kici/workflows/ci.ts:1:18)"},
 		{"package without needs", "import dep from 'dep';\nexport const a = dep;", pkg("module.exports = 1;"), ""},

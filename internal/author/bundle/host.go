@@ -20,14 +20,12 @@ const freePrefix = "__kici_free_"
 var nodeGlobals = strings.Fields(`
 	process Buffer global __dirname __filename setImmediate clearImmediate
 	Intl WebAssembly
-	URL URLSearchParams TextEncoder TextDecoder TextDecoderStream TextEncoderStream structuredClone atob btoa
-	crypto Crypto CryptoKey SubtleCrypto
-	fetch Headers Request Response FormData Blob File WebSocket EventSource navigator
-	Event EventTarget CustomEvent DOMException MessageChannel MessagePort MessageEvent BroadcastChannel
+	TextDecoderStream TextEncoderStream Crypto CryptoKey SubtleCrypto
+	FormData Blob File WebSocket EventSource navigator
+	CustomEvent DOMException MessageChannel MessagePort MessageEvent BroadcastChannel
 	ReadableStream WritableStream TransformStream ReadableStreamDefaultReader WritableStreamDefaultWriter
 	ByteLengthQueuingStrategy CountQueuingStrategy CompressionStream DecompressionStream
-	performance Performance PerformanceEntry PerformanceObserver
-	AbortController AbortSignal queueMicrotask`)
+	Performance PerformanceEntry PerformanceObserver`)
 
 // builtins are node's modules that may be imported without the scheme `node:`.
 var builtins = strings.Fields(`

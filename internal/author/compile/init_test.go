@@ -183,15 +183,29 @@ func TestDeclarationsTypeCheck(t *testing.T) {
 }
 
 // slips are mistakes that the types must find; each expected error that does not come is an error of its own.
-const slips = `import { workflow, job, step, push, defineDispatchInputs } from '@kici-dev/sdk';
+const slips = `import { workflow, job, step, push, pr, schedule, tag, fork, defineDispatchInputs, type Shell } from '@kici-dev/sdk';
 import { z } from 'zod';
 
 const inputs = defineDispatchInputs({ a: z.enum(['x', 'y']), b: z.number().optional() });
+declare const $sh: Shell;
 const v = inputs.from({ dispatchInputs: {} });
 export const fine: ['x' | 'y', number | undefined] = [v.a, v.b];
 export const text: z.infer<ReturnType<typeof z.string>> = 'x';
 // @ts-expect-error an output of the wrong type
 step('q', { outputs: { n: z.number() }, run: async () => ({ n: 'seven' }) });
+export const used = step('u', async ({ $, signal }) => {
+  for await (const line of $` + "`yes`" + `.pipe($` + "`head`" + `)) void line.length;
+  const p = $({ input: new Uint8Array(1), signal })` + "`cat`" + `.quiet().timeout('1s').stdio('pipe', 'inherit');
+  await p.stdin.end('x');
+  const bytes: Uint8Array = await $` + "`x`" + `.pipe` + "`y`" + `.buffer();
+  const r = await fetch(new URL('/a', 'http://x'), { signal: AbortSignal.timeout(1), body: new URLSearchParams({ a: 'b' }) });
+  return { bytes, code: (await p).exitCode, text: await r.text(), id: crypto.randomUUID(), copy: structuredClone({ a: 1 }).a };
+});
+export const alone = [pr('opened', { target: 'main' }), push('main', { paths: 'x' }), schedule('* * * * *', { timezone: 'UTC' }), tag(/^v/), fork()];
+// @ts-expect-error no such event
+pr('main');
+// @ts-expect-error no such mode of a stream
+$sh` + "`x`" + `.stdio('out');
 // @ts-expect-error a misspelt option
 job('x', { runson: 'linux' });
 // @ts-expect-error a misspelt option of a trigger

@@ -133,43 +133,101 @@ declare module '@kici-dev/sdk' {
     name?: string;
   }
 
-  /** Runs commands. Options in brackets give a shell with those: `` $({ cwd: 'web' })`npm test` ``. */
+  /**
+   * Runs commands with bash (with sh where there is none), strict: `set -euo pipefail`. A value in the template is one
+   * argument whatever it holds, a list several. Options in brackets give a shell with those:
+   * `` $({ cwd: 'web' })`npm test` ``.
+   */
   export interface Shell {
     (pieces: TemplateStringsArray, ...values: unknown[]): ShellCommand;
     (options: ShellOptions): Shell;
   }
 
   export interface ShellOptions {
+    /** Where the command runs. Default: the folder of the step. */
     cwd?: string;
+    /** Variables to add; undefined takes one away. */
     env?: Record<string, string | undefined>;
     /** Keeps output out of the log. */
     quiet?: boolean;
+    /** false is the same as `quiet`. */
+    verbose?: boolean;
     /** Does not throw at a non-zero exit code. */
     nothrow?: boolean;
-    stdin?: string;
-    input?: string;
-    /** Milliseconds. */
-    timeout?: number;
+    /** What the command reads: text, bytes, or the output of another command. */
+    stdin?: string | Uint8Array | ShellOutput;
+    /** The same as `stdin`. */
+    input?: string | Uint8Array | ShellOutput;
+    /** Milliseconds, or a text such as `30s`; then the command is ended and the call throws. */
+    timeout?: number | string;
+    /** The signal of a timeout. Default SIGTERM, and SIGKILL two seconds later. */
+    timeoutSignal?: string;
+    /** Ends the command when it is aborted. The signal of the step does so in any case. */
+    signal?: any;
+    /** The signal of `kill()` and of an abort. Default SIGTERM. */
+    killSignal?: string;
+    /** What becomes of stdin, stdout and stderr, see `stdio()`. */
+    stdio?: ShellStdio | [ShellStdio?, ShellStdio?, ShellStdio?];
   }
+  /** `pipe`: in the log and in the result (the default), `inherit`: in the log alone, `ignore`: nowhere. */
+  export type ShellStdio = 'pipe' | 'inherit' | 'ignore';
 
+  /** What a command printed and how it ended. */
   export interface ShellOutput {
-    stdout: string;
-    stderr: string;
-    exitCode: number;
-    signal?: string | null;
+    /** The first 16 MiB. */
+    readonly stdout: string;
+    readonly stderr: string;
+    /** null when a signal ended it. */
+    readonly exitCode: number | null;
+    /** Such as `SIGTERM`, null when it exited by itself. */
+    readonly signal: string | null;
+    /** Whether the exit code is 0. */
+    readonly ok: boolean;
+    /** stdout. */
     text(): string;
+    /** The lines of stdout. */
     lines(): string[];
+    /** stdout, read as JSON. */
     json<T = any>(): T;
+    /** The bytes of stdout; on Node a Buffer. */
+    buffer(): Uint8Array;
   }
 
-  export interface ShellCommand extends Promise<ShellOutput> {
-    quiet(): ShellCommand;
-    nothrow(): ShellCommand;
-    timeout(ms: number): ShellCommand;
-    kill(signal?: string): ShellCommand;
+  /** The error of a command that failed. Its stack shows where the command was called. */
+  export interface ShellError extends Error {
+    readonly stdout: string;
+    readonly stderr: string;
+    readonly exitCode: number | null;
+    readonly signal: string | null;
+  }
+
+  /** A command at work. `await` gives its output; `for await` its lines, as they come. */
+  export interface ShellCommand extends Promise<ShellOutput>, AsyncIterable<string> {
+    /** Keeps output out of the log. */
+    quiet(on?: boolean): this;
+    /** Shows output in the log again, where the shell is a quiet one. */
+    verbose(on?: boolean): this;
+    /** Does not throw at a non-zero exit code. */
+    nothrow(on?: boolean): this;
+    /** Ends the command after that long (milliseconds, or a text such as `30s`) and throws. */
+    timeout(time: number | string, signal?: string): this;
+    /** What becomes of stdin, stdout and stderr. */
+    stdio(stdin: ShellStdio, stdout?: ShellStdio, stderr?: ShellStdio): this;
+    /** Ends the command and all it started: with the signal, default SIGTERM, and by force two seconds later. */
+    kill(signal?: string): Promise<void>;
+    /** Gives stdout to another command, whose output is the result. It fails when either of them does. */
+    pipe(to: ShellCommand): ShellCommand;
+    pipe(pieces: TemplateStringsArray, ...values: unknown[]): ShellCommand;
+    /** Writes stdout to a file, or line by line to what has a method `write`. */
+    pipe(to: string | { write(text: string): unknown }): this;
+    /** Lets the command read what is written here, until `end()`. Both give false once it no longer reads. */
+    readonly stdin: { write(data: string | Uint8Array): Promise<boolean>; end(data?: string | Uint8Array): Promise<boolean> };
+    /** Waits and gives the exit code, whatever it is. */
+    readonly exitCode: Promise<number | null>;
     text(): Promise<string>;
     lines(): Promise<string[]>;
     json<T = any>(): Promise<T>;
+    buffer(): Promise<Uint8Array>;
   }
 
   export interface KiciApi {
@@ -230,108 +288,207 @@ declare module '@kici-dev/sdk' {
     | 'converted_to_draft' | 'ready_for_review' | 'locked' | 'unlocked' | 'review_requested' | 'review_request_removed'
     | 'auto_merge_enabled' | 'auto_merge_disabled';
 
-  /** Pull requests (merge requests). */
-  export function pr(
-    options?: GitTrigger & {
-      /** Default opened, synchronize, reopened, closed. */
-      events?: OneOrMany<PullRequestEvent>;
-      /** Branches to merge into. */
-      target?: OneOrMany<Pattern>;
-      /** Branches to merge from. */
-      source?: OneOrMany<Pattern>;
-      /** Globs of changed paths; a leading `!` leaves out. */
-      paths?: OneOrMany<string>;
-    },
-  ): Trigger;
-  /** Pushes to branches. With `tags` also pushes of tags. */
-  export function push(
-    options?: OneOrMany<Pattern> | (GitTrigger & { branches?: OneOrMany<Pattern>; tags?: OneOrMany<Pattern>; paths?: OneOrMany<string> }),
-  ): Trigger;
-  export function tag(options?: OneOrMany<Pattern> | (GitTrigger & { patterns?: OneOrMany<Pattern> })): Trigger;
-  /** Comments on issues and pull requests. */
-  export function comment(
-    options?: GitTrigger & { actions?: OneOrMany<'created' | 'edited' | 'deleted'>; source?: 'issue' | 'pr'; bodyMatch?: Pattern },
-  ): Trigger;
-  export function review(
-    options?: GitTrigger & {
-      actions?: OneOrMany<'submitted' | 'edited' | 'dismissed'>;
-      states?: OneOrMany<'approved' | 'changes_requested' | 'commented' | 'dismissed'>;
-    },
-  ): Trigger;
-  export function reviewComment(options?: GitTrigger & { actions?: OneOrMany<'created' | 'edited' | 'deleted'> }): Trigger;
-  export function release(
-    options?: GitTrigger & {
-      actions?: OneOrMany<'published' | 'unpublished' | 'created' | 'edited' | 'deleted' | 'prereleased' | 'released'>;
-    },
-  ): Trigger;
-  /** Started from outside, with typed inputs. */
-  export function dispatch(
-    options?: GitTrigger & { types?: OneOrMany<string>; inputs?: DispatchInputs<any> | Record<string, Schema<any>> },
-  ): Trigger;
-  export interface RefTrigger extends GitTrigger {
-    refTypes?: OneOrMany<'branch' | 'tag'>;
+  /** Pull requests (merge requests). The events may stand alone: `pr('opened', { target: 'main' })`. */
+  export function pr(options?: PullRequestTrigger): Trigger;
+  export function pr(events: OneOrMany<PullRequestEvent>, options?: Omit<PullRequestTrigger, 'events'>): Trigger;
+  export interface PullRequestTrigger extends GitTrigger {
+    /** Default opened, synchronize, reopened, closed. */
+    events?: OneOrMany<PullRequestEvent>;
+    /** Branches to merge into. */
+    target?: OneOrMany<Pattern>;
+    /** Branches to merge from. */
+    source?: OneOrMany<Pattern>;
+    /** Globs of changed paths; a leading `!` leaves out. */
+    paths?: OneOrMany<string>;
+  }
+  /** Pushes to branches. With `tags` also pushes of tags. The branches may stand alone: `push('main')`. */
+  export function push(options?: PushTrigger): Trigger;
+  export function push(branches: OneOrMany<Pattern>, options?: Omit<PushTrigger, 'branches'>): Trigger;
+  export interface PushTrigger extends GitTrigger {
+    /** Without them every branch. */
+    branches?: OneOrMany<Pattern>;
+    /** Tags, in addition to the branches: with tags alone every push to a branch counts, too; `tag()` is for tags alone. */
+    tags?: OneOrMany<Pattern>;
+    /** Globs of changed paths; a leading `!` leaves out. */
+    paths?: OneOrMany<string>;
+  }
+  /** Pushes of tags: `tag('v*')`. */
+  export function tag(options?: TagTrigger): Trigger;
+  export function tag(patterns: OneOrMany<Pattern>, options?: Omit<TagTrigger, 'patterns'>): Trigger;
+  export interface TagTrigger extends GitTrigger {
+    /** Names of tags. */
     patterns?: OneOrMany<Pattern>;
   }
+  /** What happened to a comment. */
+  export type CommentAction = 'created' | 'edited' | 'deleted';
+  /** Comments on issues and pull requests. */
+  export function comment(options?: CommentTrigger): Trigger;
+  export function comment(actions: OneOrMany<CommentAction>, options?: Omit<CommentTrigger, 'actions'>): Trigger;
+  export interface CommentTrigger extends GitTrigger {
+    /** Without them all. */
+    actions?: OneOrMany<CommentAction>;
+    /** Only comments on issues, or on pull requests. */
+    source?: 'issue' | 'pr';
+    /** What the comment says: a glob of all of it (text) or a regular expression of a part. */
+    bodyMatch?: Pattern;
+  }
+  export type ReviewAction = 'submitted' | 'edited' | 'dismissed';
+  /** Reviews of pull requests. */
+  export function review(options?: ReviewTrigger): Trigger;
+  export function review(actions: OneOrMany<ReviewAction>, options?: Omit<ReviewTrigger, 'actions'>): Trigger;
+  export interface ReviewTrigger extends GitTrigger {
+    /** Without them all. */
+    actions?: OneOrMany<ReviewAction>;
+    /** What the reviewer decided. */
+    states?: OneOrMany<'approved' | 'changes_requested' | 'commented' | 'dismissed'>;
+  }
+  /** Triggers that ask for an action alone. */
+  export interface ActionTrigger<A extends string> extends GitTrigger {
+    /** Without them all. */
+    actions?: OneOrMany<A>;
+  }
+  /** Comments on lines of a pull request. */
+  export function reviewComment(options?: ActionTrigger<CommentAction>): Trigger;
+  export function reviewComment(actions: OneOrMany<CommentAction>, options?: GitTrigger): Trigger;
+  export type ReleaseAction = 'published' | 'unpublished' | 'created' | 'edited' | 'deleted' | 'prereleased' | 'released';
+  /** Releases. */
+  export function release(options?: ActionTrigger<ReleaseAction>): Trigger;
+  export function release(actions: OneOrMany<ReleaseAction>, options?: GitTrigger): Trigger;
+  /** Started from outside, with typed inputs. */
+  export function dispatch(options?: DispatchTrigger): Trigger;
+  export function dispatch(types: OneOrMany<string>, options?: Omit<DispatchTrigger, 'types'>): Trigger;
+  export interface DispatchTrigger extends GitTrigger {
+    /** The caller's own names of events. Without them all. */
+    types?: OneOrMany<string>;
+    /** What the caller may give. Schemas may be text, number, integer, boolean, enum and literal. */
+    inputs?: DispatchInputs<any> | Record<string, Schema<any>>;
+  }
+  export interface RefTrigger extends GitTrigger {
+    /** Only branches, or only tags. */
+    refTypes?: OneOrMany<'branch' | 'tag'>;
+    /** Names of branches or tags. */
+    patterns?: OneOrMany<Pattern>;
+  }
+  /** A branch or tag was made. */
   export function create(options?: RefTrigger): Trigger;
+  export function create(refTypes: OneOrMany<'branch' | 'tag'>, options?: Omit<RefTrigger, 'refTypes'>): Trigger;
   function deleteTrigger(options?: RefTrigger): Trigger;
+  function deleteTrigger(refTypes: OneOrMany<'branch' | 'tag'>, options?: Omit<RefTrigger, 'refTypes'>): Trigger;
+  /** A branch or tag was taken away. */
   export { deleteTrigger as delete };
   /** Commit statuses. */
-  export function status(
-    options?: GitTrigger & { contexts?: OneOrMany<string>; states?: OneOrMany<'error' | 'failure' | 'pending' | 'success'> },
-  ): Trigger;
+  export function status(options?: StatusTrigger): Trigger;
+  export function status(contexts: OneOrMany<string>, options?: Omit<StatusTrigger, 'contexts'>): Trigger;
+  export interface StatusTrigger extends GitTrigger {
+    /** Globs of the names of statuses, such as `ci/*`. */
+    contexts?: OneOrMany<string>;
+    /** Without them all. */
+    states?: OneOrMany<'error' | 'failure' | 'pending' | 'success'>;
+  }
+  export type WorkflowRunAction = 'requested' | 'completed' | 'in_progress';
   /** Runs of the forge's own CI. */
-  export function workflowRun(
-    options?: GitTrigger & {
-      actions?: OneOrMany<'requested' | 'completed' | 'in_progress'>;
-      workflows?: OneOrMany<string>;
-      conclusions?: OneOrMany<string>;
-    },
-  ): Trigger;
+  export function workflowRun(options?: WorkflowRunTrigger): Trigger;
+  export function workflowRun(actions: OneOrMany<WorkflowRunAction>, options?: Omit<WorkflowRunTrigger, 'actions'>): Trigger;
+  export interface WorkflowRunTrigger extends GitTrigger {
+    /** Without them all. */
+    actions?: OneOrMany<WorkflowRunAction>;
+    /** Names of the forge's workflows. */
+    workflows?: OneOrMany<string>;
+    /** How they ended, such as `success`. */
+    conclusions?: OneOrMany<string>;
+  }
+  /** The repository was forked. */
   export function fork(options?: GitTrigger): Trigger;
-  export function star(options?: GitTrigger & { actions?: OneOrMany<'created' | 'deleted'> }): Trigger;
-  export function watch(options?: GitTrigger & { actions?: OneOrMany<'started'> }): Trigger;
-  /** Any event of the forge, by its own name. */
-  export function webhook(options: OneOrMany<string> | (GitTrigger & { events: OneOrMany<string>; actions?: OneOrMany<string> })): Trigger;
+  /** Somebody gave the repository a star, or took it back. */
+  export function star(options?: ActionTrigger<'created' | 'deleted'>): Trigger;
+  export function star(actions: OneOrMany<'created' | 'deleted'>, options?: GitTrigger): Trigger;
+  /** Somebody watches the repository. */
+  export function watch(options?: ActionTrigger<'started'>): Trigger;
+  export function watch(actions: OneOrMany<'started'>, options?: GitTrigger): Trigger;
+  /** Events of the forge by their names. */
+  export function webhook(options: WebhookTrigger): Trigger;
+  export function webhook(events: OneOrMany<string>, options?: Omit<WebhookTrigger, 'events'>): Trigger;
+  export interface WebhookTrigger extends GitTrigger {
+    events: OneOrMany<string>;
+    /** Without them all. */
+    actions?: OneOrMany<string>;
+  }
 
-  /** Values at paths of a payload, such as `{ 'alert.severity': 'high' }`. */
+  /** Values at paths of a payload, such as `{ 'alert.severity': 'high' }`; a list means any of them, `/…/` an expression. */
   export type PathMap = Record<string, any>;
 
-  /** Events sent with `ctx.emit`. */
-  export function kiciEvent(
-    options: string | (Described & { name: string | EventDefinition<any>; match?: PathMap; not?: PathMap; source?: string }),
-  ): Trigger;
-  export function workflowComplete(
-    options?: Described & { name?: string; status?: OneOrMany<'success' | 'failed' | 'cancelled'>; source?: string },
-  ): Trigger;
-  export function jobComplete(
-    options?: Described & {
-      workflow?: string;
-      job?: string | Job;
-      status?: OneOrMany<'success' | 'failed' | 'cancelled' | 'skipped'>;
-      source?: string;
-    },
-  ): Trigger;
-  /** Requests to a source that is configured on the server. */
-  export function genericWebhook(
-    options:
-      | string
-      | (Described & {
-          source: string;
-          events?: OneOrMany<string>;
-          match?: PathMap;
-          not?: PathMap;
-          path?: string;
-          auth?: { method: 'hmac-sha256' | 'api-key'; secret: string; signatureHeader?: string; header?: string };
-        }),
-  ): Trigger;
-  /** At times: five cron fields. Every input needs a default or is optional. */
-  export function schedule(
-    options: string | (Described & { cron: string; /** Default UTC. */ timezone?: string; inputs?: DispatchInputs<any> | Record<string, Schema<any>> }),
-  ): Trigger;
+  /** Events sent with `ctx.emit`: `kiciEvent('shipped')`. */
+  export function kiciEvent(options: KiciEventTrigger): Trigger;
+  export function kiciEvent(name: string | EventDefinition<any>, options?: Omit<KiciEventTrigger, 'name'>): Trigger;
+  export interface KiciEventTrigger extends Described {
+    name: string | EventDefinition<any>;
+    /** Every path must have its value. */
+    match?: PathMap;
+    /** No path may have its value. */
+    not?: PathMap;
+    /** The repository that sends it. */
+    source?: string;
+  }
+  /** A run of a workflow has ended. */
+  export function workflowComplete(options?: WorkflowCompleteTrigger): Trigger;
+  export function workflowComplete(name: string, options?: Omit<WorkflowCompleteTrigger, 'name'>): Trigger;
+  export interface WorkflowCompleteTrigger extends Described {
+    /** The workflow. Without it any. */
+    name?: string;
+    /** How it ended. */
+    status?: OneOrMany<'success' | 'failed' | 'cancelled'>;
+    /** The repository of the workflow. */
+    source?: string;
+  }
+  /** A job has ended. */
+  export function jobComplete(options?: JobCompleteTrigger): Trigger;
+  export function jobComplete(workflow: string, options?: Omit<JobCompleteTrigger, 'workflow'>): Trigger;
+  export interface JobCompleteTrigger extends Described {
+    /** Without it any. */
+    workflow?: string;
+    /** Without it any. */
+    job?: string | Job;
+    /** How it ended. */
+    status?: OneOrMany<'success' | 'failed' | 'cancelled' | 'skipped'>;
+    /** The repository of the workflow. */
+    source?: string;
+  }
+  /** Requests to a source that is configured on the server: `genericWebhook('alerts')`. */
+  export function genericWebhook(options: GenericWebhookTrigger): Trigger;
+  export function genericWebhook(source: string, options?: Omit<GenericWebhookTrigger, 'source'>): Trigger;
+  export interface GenericWebhookTrigger extends Described {
+    source: string;
+    /** Names of events, where the source tells them. */
+    events?: OneOrMany<string>;
+    /** Every path must have its value. */
+    match?: PathMap;
+    /** No path may have its value. */
+    not?: PathMap;
+    /** For people: where requests come in. The server goes by its own configuration. */
+    path?: string;
+    /** For people: how requests are verified. The server goes by its own configuration. */
+    auth?: { method: 'hmac-sha256' | 'api-key'; secret: string; signatureHeader?: string; header?: string };
+  }
+  /** At times: five cron fields, `schedule('0 3 * * *')`. */
+  export function schedule(options: ScheduleTrigger): Trigger;
+  export function schedule(cron: string, options?: Omit<ScheduleTrigger, 'cron'>): Trigger;
+  export interface ScheduleTrigger extends Described {
+    /** Minute, hour, day of the month, month, day of the week. */
+    cron: string;
+    /** Such as `Europe/Paris`. Default UTC. */
+    timezone?: string;
+    /** Each needs a default or is optional: nobody is there to give it. */
+    inputs?: DispatchInputs<any> | Record<string, Schema<any>>;
+  }
   export type LifecycleEvent = 'workflow_complete' | 'job_complete' | 'job_failed' | 'registration_updated';
-  export function lifecycle(
-    options: OneOrMany<LifecycleEvent> | (Described & { events: OneOrMany<LifecycleEvent>; sources?: OneOrMany<string> }),
-  ): Trigger;
+  /** What happens on the server itself. */
+  export function lifecycle(options: LifecycleTrigger): Trigger;
+  export function lifecycle(events: OneOrMany<LifecycleEvent>, options?: Omit<LifecycleTrigger, 'events'>): Trigger;
+  export interface LifecycleTrigger extends Described {
+    events: OneOrMany<LifecycleEvent>;
+    /** Repositories. Without them all. */
+    sources?: OneOrMany<string>;
+  }
 
   // ---------------------------------------------------------------- events and inputs of your own
 

@@ -1,6 +1,7 @@
 // What the embedded engine lacks and workflows may use. It is loaded before the author's module. On node nothing is
 // replaced.
 
+import '../web/install';
 import { currentStep, host, log, timer, type Timer } from './host';
 
 const g = globalThis as any;

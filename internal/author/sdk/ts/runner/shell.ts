@@ -1,7 +1,8 @@
-// `$`: commands as zx has them. A value in a template never becomes part of the command's text: it is put into a shell
-// variable and the text refers to that, so no value can be read as a command, whatever quotes stand around it.
+// `$`: commands as zx has them.
 
+import { base64Decode, base64Encode, bytesOf, utf8Encode } from '../web/bytes';
 import { host, log, timer } from './host';
+import { Printed, compose, type Command } from './quoting';
 import { AbortError, type Signal } from './signal';
 
 /** What one `$` is bound to. */
@@ -14,42 +15,67 @@ export interface ShellScope {
   running: Set<Promise<unknown>>;
 }
 
+/** What may be given to `$` in brackets. */
 interface Options {
   cwd?: string;
   /** Added to the step's environment; undefined takes a variable away. */
   env?: Record<string, string | undefined>;
   quiet?: boolean;
+  verbose?: boolean;
   nothrow?: boolean;
-  stdin?: string;
-  input?: string;
-  timeout?: number;
+  /** What the command reads: text, bytes or what another command printed. */
+  stdin?: unknown;
+  input?: unknown;
+  /** Milliseconds, or a text such as `10s`. */
+  timeout?: number | string;
+  timeoutSignal?: string;
+  /** Ends the command when it is aborted. */
+  signal?: Signal;
+  /** Of kill() and of an abort; SIGTERM. */
+  killSignal?: string;
+  stdio?: Stdio | [Stdio?, Stdio?, Stdio?];
 }
+
+type Stdio = 'pipe' | 'inherit' | 'ignore';
 
 interface Ended {
   stdout: string;
+  /** Base64 of stdout, where that is no text. */
+  bytes?: string;
   stderr: string;
   exitCode: number | null;
   signal?: string;
 }
 
 /** How a command ended. */
-export class ProcessOutput {
+export class ProcessOutput extends Printed {
   readonly stdout: string;
   readonly stderr: string;
   readonly exitCode: number | null;
   readonly signal: string | null;
+  declare private readonly raw?: string;
   constructor(ended: Ended) {
+    super();
     this.stdout = ended.stdout;
     this.stderr = ended.stderr;
     this.exitCode = ended.exitCode;
     this.signal = ended.signal ?? null;
+    Object.defineProperty(this, 'raw', { value: ended.bytes }); // hidden: outputs are often shown as JSON
   }
   get ok(): boolean { return this.exitCode === 0; }
   text(): string { return this.stdout; }
   lines(): string[] { return linesOf(this.stdout); }
   json(): any { return JSON.parse(this.stdout); }
+  buffer(): Uint8Array { return asBuffer(this.raw === undefined ? utf8Encode(this.stdout) : base64Decode(this.raw)!); }
   valueOf(): string { return this.stdout.trimEnd(); }
   toString(): string { return this.stdout; }
+  [Symbol.iterator](): Iterator<string> { return this.lines()[Symbol.iterator](); }
+}
+
+// On node bytes are a Buffer, as all of node's own functions give them.
+function asBuffer(bytes: Uint8Array): Uint8Array {
+  const { Buffer } = globalThis as any;
+  return Buffer ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength) : bytes;
 }
 
 /** The error of a command that failed. It carries what ProcessOutput has. */
@@ -76,6 +102,7 @@ function linesOf(text: string): string[] {
 
 const graceMs = 2000;
 let commands = 0;
+let pipes = 0;
 
 /** A command: a promise of its output that can be adjusted until it starts, which is when the present code yields. */
 export class ProcessPromise implements PromiseLike<ProcessOutput> {
@@ -88,6 +115,12 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
   private killed?: string;
   private timedOut?: number;
   private readonly at: string;
+  private stdinPipe?: string;
+  private source?: ProcessPromise; // whose stdout this reads
+  private readonly tees: string[] = [];
+  private readonly files: string[] = [];
+  private piped = false;
+  private copied?: Promise<void>;
 
   constructor(private readonly scope: ShellScope, private readonly command: Command, options: Options) {
     this.options = { ...options };
@@ -113,53 +146,173 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
   nothrow(on = true): this { this.options.nothrow = on; return this; }
   quiet(on = true): this { this.options.quiet = on; return this; }
   verbose(on = true): this { this.options.quiet = !on; return this; }
-  timeout(ms: number): this { this.options.timeout = ms; return this; }
+  timeout(time: number | string, signal?: string): this {
+    this.options.timeout = time;
+    if (signal !== undefined) this.options.timeoutSignal = signal;
+    return this;
+  }
+  stdio(stdin: Stdio, stdout: Stdio = 'pipe', stderr: Stdio = 'pipe'): this { this.options.stdio = [stdin, stdout, stderr]; return this; }
   async text(): Promise<string> { return (await this.output).text(); }
   async lines(): Promise<string[]> { return (await this.output).lines(); }
   async json(): Promise<any> { return (await this.output).json(); }
+  async buffer(): Promise<Uint8Array> { return (await this.output).buffer(); }
   get exitCode(): Promise<number | null> { return this.nothrow().output.then((o) => o.exitCode); }
 
   /** Ends the command and all it started, after a moment by force. */
-  async kill(signal = 'SIGTERM'): Promise<void> {
+  async kill(signal = this.options.killSignal ?? 'SIGTERM'): Promise<void> {
     if (this.ended) return;
     this.killed = signal;
     if (this.started) await host.call('signal', { id: this.id, signal, graceMs: signal === 'SIGKILL' ? 0 : graceMs });
   }
 
+  /** What the command reads, to be written piece by piece. Asking for it is what makes the command wait for it. */
+  get stdin(): { write(data: unknown): Promise<boolean>; end(data?: unknown): Promise<boolean> } {
+    if (this.stdinPipe === undefined) {
+      this.unstarted('stdin');
+      this.stdinPipe = `pipe-${++pipes}`;
+    }
+    const send = (data: unknown, end: boolean) => host.call('write', { pipe: this.stdinPipe, ...inputOf(data, 'text', 'bytes'), end });
+    return { write: (data) => send(data, false), end: (data) => send(data, true) };
+  }
+
+  private unstarted(what: string): void {
+    if (this.started) throw new Error(`${what} must be asked for before the command starts, which is at the next await`);
+  }
+
+  /**
+   * Gives what this command prints to another one, to a file (its path) or to what has a method `write`. The result is
+   * the other command; it fails when either of them does.
+   */
+  pipe(to: any, ...values: unknown[]): any {
+    if (Array.isArray(to) && Array.isArray((to as any).raw)) to = new ProcessPromise(this.scope, compose(to as any, values), this.options.quiet ? { quiet: true } : {});
+    if (to instanceof ProcessPromise) {
+      to.unstarted('input');
+      to.source = this;
+      to.stdinPipe = this.tee();
+      this.piped = true;
+      this.observed = true;
+      return to;
+    }
+    if (typeof to === 'string') {
+      this.unstarted('the file of pipe()');
+      this.files.push(to);
+      this.piped = true;
+      return this;
+    }
+    if (typeof to?.write !== 'function') throw new TypeError('pipe() takes a command, the path of a file, or what has a method write');
+    this.piped = true;
+    this.copied = this.copyTo(to);
+    return this;
+  }
+
+  private async copyTo(to: { write(text: string): unknown }): Promise<void> {
+    for await (const line of this.printed()) to.write(`${line}\n`);
+  }
+
+  // tee makes a pipe that gets what this command prints, from the beginning.
+  private tee(): string {
+    const pipe = `pipe-${++pipes}`;
+    if (!this.started) this.tees.push(pipe);
+    else void this.join(pipe);
+    return pipe;
+  }
+
+  // join connects a pipe to a command that is at work, or gives it what one that has ended has printed.
+  private async join(pipe: string): Promise<void> {
+    if (!this.ended && (await host.call('tee', { id: this.id, pipe }))) return;
+    const output = await this.result.catch((e) => e);
+    await host.call('write', { pipe, text: output?.stdout ?? '', end: true });
+  }
+
+  /** The lines of stdout, as they come. The loop ends when the command does, and throws when that failed. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<string, void> {
+    this.observed = true;
+    yield* this.printed();
+    await this.result;
+  }
+
+  private async *printed(): AsyncGenerator<string, void> {
+    const pipe = this.tee();
+    let done = false;
+    try {
+      while (!done) {
+        const got: { lines?: string[]; done: boolean } = await host.call('lines', { pipe });
+        done = got.done;
+        yield* got.lines ?? [];
+      }
+    } finally {
+      if (!done) await host.call('lines', { pipe, end: true });
+    }
+  }
+
+  // release lets nobody wait for a command that is not started.
+  private release(why: string): never {
+    for (const pipe of this.tees) void host.call('write', { pipe, end: true });
+    if (this.stdinPipe !== undefined) void host.call('lines', { pipe: this.stdinPipe, end: true });
+    throw new AbortError(`command not started: ${why}`);
+  }
+
   private async run(): Promise<ProcessOutput> {
     const { scope, options } = this;
-    if (scope.signal?.aborted) throw new AbortError(`command not started: ${reasonOf(scope.signal)}`);
-    if (this.killed) throw new AbortError('command not started: it was killed');
+    const signals = [scope.signal, options.signal];
+    for (const signal of signals) if (signal?.aborted) this.release(reasonOf(signal));
+    if (this.killed) this.release('it was killed');
     const onAbort = () => void this.kill();
-    scope.signal?.addEventListener('abort', onAbort);
-    const limit = options.timeout && options.timeout > 0 ? timer(options.timeout) : undefined;
+    for (const signal of signals) signal?.addEventListener('abort', onAbort);
+    const ms = options.timeout === undefined ? 0 : milliseconds(options.timeout);
+    const limit = ms > 0 ? timer(ms) : undefined;
     this.started = true;
-    const spawn: Promise<Ended> = host.call('spawn', {
-      id: this.id, script: this.command.script, cwd: options.cwd ?? scope.cwd, env: merged(scope.env, options.env),
-      stdin: options.stdin ?? options.input, stepIndex: scope.stepIndex, quiet: options.quiet ?? false,
-    });
+    const spawn: Promise<Ended> = host.call('spawn', this.spec());
     const settled = spawn.then(() => {}, () => {});
     scope.running.add(settled);
     void limit?.passed.then((passed) => {
       if (!passed || this.ended) return;
-      this.timedOut = options.timeout;
-      void this.kill();
+      this.timedOut = ms;
+      void this.kill(options.timeoutSignal);
     });
     try {
-      return this.finish(await spawn);
+      const ended = await spawn;
+      this.ended = true;
+      return await this.finish(ended);
     } finally {
       this.ended = true;
       scope.running.delete(settled);
-      scope.signal?.removeEventListener('abort', onAbort);
+      for (const signal of signals) signal?.removeEventListener('abort', onAbort);
       limit?.cancel();
     }
   }
 
-  private finish(ended: Ended): ProcessOutput {
-    if (ended.exitCode === 0 || this.options.nothrow) return new ProcessOutput(ended);
+  private spec(): object {
+    const { scope, options } = this;
+    const { stdio = [] } = options;
+    const [stdin, stdout, stderr] = typeof stdio === 'string' ? [stdio, stdio, stdio] : stdio;
+    const input = stdin === 'ignore' ? undefined : options.stdin ?? options.input;
+    return {
+      id: this.id, script: this.command.script, cwd: options.cwd ?? scope.cwd, env: merged(scope.env, options.env),
+      stepIndex: scope.stepIndex, quiet: options.quiet ?? options.verbose === false,
+      ...(this.stdinPipe !== undefined ? { stdinPipe: this.stdinPipe } : input !== undefined && inputOf(input, 'stdin', 'input')),
+      ...(this.tees.length > 0 && { tees: this.tees }), ...(this.files.length > 0 && { files: this.files }), ...(this.piped && { piped: true }),
+      ...(stdout && stdout !== 'pipe' && { stdout }), ...(stderr && stderr !== 'pipe' && { stderr }),
+    };
+  }
+
+  private async finish(ended: Ended): Promise<ProcessOutput> {
+    await this.copied;
+    const passed = ended.exitCode === 0 || this.options.nothrow;
+    if (passed && this.source) await this.sourceEnded();
+    if (passed) return new ProcessOutput(ended);
     const error = new ProcessError(this.message(ended), ended);
     error.stack = `${error.name}: ${error.message}\n${this.at}`;
     throw error;
+  }
+
+  // A command whose reader has seen enough is told so by a signal; that is no failure.
+  private async sourceEnded(): Promise<void> {
+    try {
+      await this.source!.result;
+    } catch (e: any) {
+      if (e?.signal !== 'SIGPIPE' && e?.exitCode !== 141) throw e;
+    }
   }
 
   private message(ended: Ended): string {
@@ -170,6 +323,25 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
     const said = linesOf(ended.stderr.trim() ? ended.stderr : ended.stdout).slice(-5).join('\n');
     return `Command ${how}: ${this.command.shown}${said ? `\n${said}` : ''}`;
   }
+}
+
+/** What a command is to read, under the name of the field that takes it as text or as base64. */
+function inputOf(value: unknown, text: string, bytes: string): object {
+  if (value === undefined || value === null) return {};
+  if (typeof value === 'string') return { [text]: value };
+  if (value instanceof ProcessOutput) return { [bytes]: base64Encode(value.buffer()) };
+  const raw = bytesOf(value);
+  if (raw === undefined) throw new TypeError('the input of a command must be text, bytes or the output of another command');
+  return { [bytes]: base64Encode(raw) };
+}
+
+const units: Record<string, number> = { ms: 1, s: 1000, m: 60_000 };
+
+function milliseconds(time: number | string): number {
+  if (typeof time === 'number') return time;
+  const match = /^(\d+(?:\.\d+)?)(ms|s|m)$/.exec(time);
+  if (!match) throw new TypeError(`a time must be a number of milliseconds or like 500ms, 10s or 2m, not ${JSON.stringify(time)}`);
+  return Number(match[1]) * units[match[2]];
 }
 
 function reasonOf(signal: Signal): string {
@@ -183,105 +355,6 @@ function merged(env: Record<string, string>, over: Options['env']): Record<strin
     else out[k] = String(v);
   }
   return out;
-}
-
-/** A script for the shell, and how it is shown to people. */
-interface Command {
-  script: string;
-  shown: string;
-}
-
-/** Makes the script of a template: literal parts as they are, values as variables. */
-export function compose(parts: readonly string[], values: readonly unknown[]): Command {
-  const quotes = new Quotes();
-  const variables: string[] = [];
-  let body = '', shown = '';
-  parts.forEach((part, i) => {
-    body += part;
-    shown += part;
-    quotes.read(part);
-    if (i >= values.length) return;
-    const texts = textsOf(values[i], i + 1);
-    const names = texts.map((text) => {
-      variables.push(`__k${variables.length}=${quote(text)}`);
-      return `\${__k${variables.length - 1}}`;
-    });
-    body += quotes.embed(names);
-    shown += texts.map((t) => (/^[\w/.:=@%+,-]+$/.test(t) ? t : quote(t))).join(' ');
-  });
-  const head = variables.length ? `${variables.join(';')};` : '';
-  // The command begins on a line of its own, so that a comment or a here-document in it stays what it is.
-  return { script: `${head}\n${body}`, shown: firstLine(shown.trim()) };
-}
-
-function firstLine(text: string): string {
-  const line = text.split('\n', 1)[0];
-  return line.length > 200 || line.length < text.length ? `${line.slice(0, 200)} …` : line;
-}
-
-/** The texts that a value stands for. Whatever has no obvious text is refused rather than guessed. */
-function textsOf(value: unknown, position: number): string[] {
-  if (Array.isArray(value)) return value.flatMap((one) => textsOf(one, position));
-  if (value instanceof ProcessOutput) return [checked(value.stdout.replace(/\r?\n$/, ''), position)];
-  switch (typeof value) {
-    case 'string': return [checked(value, position)];
-    case 'number': case 'boolean': case 'bigint': return [String(value)];
-    case 'object':
-      if (value !== null && value.toString !== Object.prototype.toString) return [checked(String(value), position)];
-  }
-  throw new TypeError(`value ${position} of a command is ${value === null ? 'null' : typeof value === 'object' ? 'an object' : typeof value}; text, a number, a boolean or a list of them is needed`);
-}
-
-function checked(text: string, position: number): string {
-  if (text.includes('\0')) throw new TypeError(`value ${position} of a command holds a NUL character, which no argument can`);
-  return text;
-}
-
-/** Quotes text for every POSIX shell. */
-export function quote(text: string): string {
-  return `'${text.replaceAll("'", `'\\''`)}'`;
-}
-
-/**
- * Follows the author's own quotes through the literal parts, so that a value in them is written to fit. A wrong guess
- * (in a here-document, say) costs a stray quote in the output and never lets a value be run.
- */
-class Quotes {
-  private stack: ('"' | "'" | '(')[] = [];
-  private escaped = false;
-  private comment = false;
-  private previous = '';
-
-  read(part: string): void {
-    for (const c of part) {
-      this.step(c);
-      this.previous = c;
-    }
-  }
-
-  private step(c: string): void {
-    const top = this.stack[this.stack.length - 1];
-    if (this.escaped) { this.escaped = false; return; }
-    if (this.comment) { this.comment = c !== '\n'; return; }
-    if (top === "'") { if (c === "'") this.stack.pop(); return; }
-    if (c === '\\') this.escaped = true;
-    else if (c === '"') { if (top === '"') this.stack.pop(); else this.stack.push('"'); }
-    else if (c === '(' && this.previous === '$') this.stack.push('(');
-    else if (top === '"') return;
-    else if (c === "'") this.stack.push("'");
-    else if (c === ')' && top === '(') this.stack.pop();
-    else if (c === '#' && (this.previous === '' || /[\s;&|(]/.test(this.previous))) this.comment = true;
-  }
-
-  embed(names: string[]): string {
-    this.escaped = false;
-    this.previous = 'x';
-    switch (this.stack[this.stack.length - 1]) {
-      case '"': return names.join(' ');
-      case "'": return `'"${names.join(' ')}"'`;
-    }
-    return names.map((n) => `"${n}"`).join(' ');
-  }
 }
 
 /** Makes a `$` for a scope. */
