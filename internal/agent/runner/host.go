@@ -101,6 +101,8 @@ func (c *child) call(ctx context.Context, fn string, args json.RawMessage) (any,
 		return with(args, func(s writeSpec) (any, error) { return c.shells.pipes.write(s) })
 	case "lines":
 		return with(args, func(s lineSpec) (any, error) { return c.shells.pipes.lines(s) })
+	case "files":
+		return with(args, func(s filesSpec) (any, error) { return files(ctx, s) })
 	case "fetch":
 		return with(args, func(s fetchSpec) (any, error) { return c.fetch(ctx, s) })
 	case "sleep":

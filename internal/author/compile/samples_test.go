@@ -3,6 +3,7 @@ package compile
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,9 @@ func lay(t testing.TB, root string, files map[string]string) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		// Put in place whole: somebody may be watching.
+		half := filepath.Join(t.TempDir(), "half")
+		if err := errors.Join(os.WriteFile(half, []byte(text), 0o644), os.Rename(half, path)); err != nil {
 			t.Fatal(err)
 		}
 	}

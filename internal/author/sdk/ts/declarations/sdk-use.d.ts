@@ -6,6 +6,8 @@ declare module '@kici-dev/sdk' {
   export interface StepContext {
     /** Runs a command: `` await $`make ${target}` ``. Values are quoted; a non-zero exit code throws. */
     $: Shell;
+    /** The files of the repository and of the machine. */
+    files: Files;
     log: Log;
     /** Environment variables. */
     env: Record<string, string | undefined>;
@@ -131,6 +133,26 @@ declare module '@kici-dev/sdk' {
     mode?: number;
     /** Name of the file. */
     name?: string;
+  }
+
+  /** Files, on every host. A path begins at the folder of the step, or is absolute. */
+  export interface Files {
+    /** The text of a file. Of at most 64 MiB, as with the other two. */
+    read(path: string): Promise<string>;
+    /** Its bytes; on Node a Buffer. */
+    readBytes(path: string): Promise<Uint8Array>;
+    /** What it holds as JSON. */
+    readJson<T = any>(path: string): Promise<T>;
+    /** Writes text or bytes as they are, any other value as JSON, and makes the folders on the way. */
+    write(path: string, data: unknown, options?: { /** Such as 0o755. Default 0o644. */ mode?: number }): Promise<void>;
+    /** Writes at the end of a file. */
+    append(path: string, data: unknown): Promise<void>;
+    /** Whether there is a file or folder. */
+    exists(path: string): Promise<boolean>;
+    /** The files below the folder of the step that fit a glob such as `src/*.ts`, sorted. `.git` is left out. */
+    list(glob: string): Promise<string[]>;
+    /** Removes a file, or a folder with all in it. One that is not there is no error. */
+    remove(path: string): Promise<void>;
   }
 
   /**

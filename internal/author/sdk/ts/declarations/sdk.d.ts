@@ -218,6 +218,8 @@ declare module '@kici-dev/sdk' {
   export interface GeneratorInput {
     /** Runs commands in a checkout of the repository. */
     $: Shell;
+    /** The files of that checkout. */
+    files: Files;
     ctx: {
       workflow: { name: string };
       event: EventEnvelope;

@@ -3,6 +3,7 @@
 import { createStepSecrets, jobOutputs, outputsOf } from '@kici-dev/sdk/runtime';
 import { artifactsApi } from './artifact';
 import { cacheApi } from './cache';
+import { filesApi } from './files';
 import { host } from './host';
 import type { Job, Unit } from './job';
 import { attestProvenance } from './provenance';
@@ -41,6 +42,7 @@ export function makeContext(job: Job, index: number, logName: string, signal: Si
   });
   const ctx: any = {
     $: shell(scope),
+    files: filesApi(scope.cwd),
     log: job.logger(index, logName),
     signal,
     env,

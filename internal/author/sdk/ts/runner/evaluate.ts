@@ -1,5 +1,6 @@
 // Functions of the author's that decide about jobs before any step runs: fields of a job, matrices, generators, groups.
 
+import { filesApi } from './files';
 import { jobLog, within } from './host';
 import type { Job } from './job';
 import { attempt, describeError } from './outcome';
@@ -9,6 +10,7 @@ import { controller } from './signal';
 /** What such a function is given to work with. */
 export interface Tools {
   $: any;
+  files: any;
   log: any;
   env: Record<string, string>;
   kici: any;
@@ -26,7 +28,7 @@ export interface Evaluation {
 export async function evaluate<T>(job: Job, about: Evaluation, call: (tools: Tools) => T | Promise<T>): Promise<T> {
   const own = controller(job.steps.signal);
   const scope = { ...job.scope(jobLog, own.signal), ...(about.env && { env: { ...about.env } }) };
-  const tools: Tools = { $: shell(scope), log: job.logger(jobLog, ''), env: { ...scope.env }, kici: job.kici };
+  const tools: Tools = { $: shell(scope), files: filesApi(scope.cwd), log: job.logger(jobLog, ''), env: { ...scope.env }, kici: job.kici };
   const late = `timed out after ${about.ms}ms`;
   const outcome = await attempt(() => within(jobLog, async () => call(tools)), own, scope, about.ms, late,
     { stepIndex: jobLog, stepName: '', failure: `${about.failure}: ${late}` });

@@ -73,7 +73,7 @@ export class ProcessOutput extends Printed {
 }
 
 // On node bytes are a Buffer, as all of node's own functions give them.
-function asBuffer(bytes: Uint8Array): Uint8Array {
+export function asBuffer(bytes: Uint8Array): Uint8Array {
   const { Buffer } = globalThis as any;
   return Buffer ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength) : bytes;
 }
