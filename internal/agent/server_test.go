@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a test waits for something that must happen. Nothing is judged by it but a hang.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // allFeatures are those of our own server.
 var allFeatures = []string{wire.FeatureFrameAck, wire.FeatureStartFence, wire.FeatureFastBeat, wire.FeatureArtifacts}

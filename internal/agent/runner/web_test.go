@@ -70,6 +70,8 @@ const webUses = `
   out.push(await new Promise((resolve) => { const s = AbortSignal.timeout(5); s.addEventListener('abort', () => resolve(s.reason.name)); }));
   const order = []; await new Promise((resolve) => { setTimeout(() => { order.push('timer'); resolve(); }, 0); queueMicrotask(() => order.push('micro')); order.push('now'); });
   out.push(order.join(), typeof performance.now(), String(performance.timeOrigin > 1e12), typeof globalThis.fetch, typeof globalThis.URL);
+  const blob = new Blob(['é', new Uint8Array([97]), new Blob(['b'])], { type: 'Text/Plain' }), file = new File([blob], 'n.txt', { lastModified: 1 });
+  out.push([blob.size, blob.type, await blob.text(), await blob.slice(2, 3).text(), file.name, file.size, file.lastModified, file instanceof Blob].join());
   const h = new Headers({ B: '2', a: ' 1 ' }); h.append('A', '3'); h.append('set-cookie', 'x=1'); h.append('set-cookie', 'y=2');
   say('headers', () => [[...h], h.get('a'), h.get('none'), h.has('b'), h.getSetCookie()]); say('bad header', () => new Headers({ 'a b': '1' })); say('bad value', () => new Headers({ a: 'x\ny' }));
   const r = Response.json({ a: 1 }, { status: 201 }); const copy = r.clone();

@@ -51,6 +51,8 @@ func TestNodeIsNeededForWhatOnlyNodeHas(t *testing.T) {
 		{"free global", "\nexport const a = () => process.env.HOME;", nil, "use of global process (.kici/workflows/ci.ts:2:24)"},
 		{"free global Intl", "export const a = () => new Intl.NumberFormat();", nil, "use of global Intl (.kici/workflows/ci.ts:1:28)"},
 		{"question for a global", "export const a = typeof process === 'undefined';", nil, ""},
+		{"use after a question", "export const a = typeof process === 'object' && process.env && process.env.DEBUG ? 1 : 2;", nil, ""},
+		{"use after a question of another statement", "export const a = typeof process; export const b = () => process.env.HOME;", nil, "use of global process (.kici/workflows/ci.ts:1:57)"},
 		{"parameter of the name of a global", "export const a = (process: any) => process.env;", nil, ""},
 		{"variable of the name of a global", "const Buffer = { from: (x: string) => x };\nexport const a = Buffer.from('x');", nil, ""},
 		{"property of the name of a global", "export const a = (o: any) => o.process + o.URL;", nil, ""},

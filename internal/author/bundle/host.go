@@ -21,7 +21,7 @@ var nodeGlobals = strings.Fields(`
 	process Buffer global __dirname __filename setImmediate clearImmediate
 	Intl WebAssembly
 	TextDecoderStream TextEncoderStream Crypto CryptoKey SubtleCrypto
-	FormData Blob File WebSocket EventSource navigator
+	FormData WebSocket EventSource navigator
 	CustomEvent DOMException MessageChannel MessagePort MessageEvent BroadcastChannel
 	ReadableStream WritableStream TransformStream ReadableStreamDefaultReader WritableStreamDefaultWriter
 	ByteLengthQueuingStrategy CountQueuingStrategy CompressionStream DecompressionStream
@@ -96,7 +96,7 @@ func freeGlobal(res Result) (string, error) {
 		return "", nil // the common case, and the expression below takes its time
 	}
 	for _, m := range freeUse().FindAllSubmatchIndex(res.Script, -1) {
-		if m[2] >= 0 {
+		if m[2] >= 0 || m[4] >= 0 && guarded(res.Script[:m[0]], res.Script[m[4]:m[5]]) {
 			continue
 		}
 		name := "require"
@@ -115,6 +115,13 @@ func freeGlobal(res Result) (string, error) {
 		return reason, nil
 	}
 	return "", nil
+}
+
+// guarded tells whether the statement has asked before this use of a global whether it is there, as packages do that run
+// on every host: `typeof process === "object" && process.env.DEBUG`. The engine then never comes to the use.
+func guarded(before, name []byte) bool {
+	statement := before[bytes.LastIndexAny(before, ";{}")+1:]
+	return bytes.Contains(statement, append([]byte("typeof "+freePrefix), name...))
 }
 
 func place(d Diagnostic) string {

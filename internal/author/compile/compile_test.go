@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -242,6 +244,34 @@ func TestMissingNodeIsNamedWithItsReason(t *testing.T) {
 	want := ".kici/workflows/ci.ts error [E003]: the workflow needs Node.js, which is not on PATH: import of node:os (.kici/workflows/ci.ts)"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A file that never comes to its end while it is loaded is a mistake of its author's, on both hosts.
+func TestLoadingHasALimit(t *testing.T) {
+	if loadTimeout != 20*time.Second {
+		t.Errorf("files have %s to load", loadTimeout)
+	}
+	defer func(before time.Duration) { loadTimeout = before }(loadTimeout)
+	for host, first := range map[string]string{"embedded": "", "node": "import { EOL } from 'node:os'; void EOL;"} {
+		t.Run(host, func(t *testing.T) {
+			if loadTimeout = 100 * time.Millisecond; host == "node" {
+				testenv.Need(t, "node")
+				loadTimeout = 2 * time.Second // node itself takes a good part of one to start
+			}
+			root := repository(t, map[string]string{".kici/workflows/ci.ts": first + "\nexport const never = (() => {\n  for (;;) {}\n})();\n"})
+			_, err := Compile(t.Context(), Options{Dir: root})
+			var wrong Diagnostics
+			if !errors.As(err, &wrong) || wrong[0].Code != "E003" || wrong[0].Text != "the file takes longer than "+loadTimeout.String()+" to load" {
+				t.Fatalf("got %v", err)
+			}
+			if host == "embedded" && wrong[0].Line != 2 {
+				t.Errorf("the place is not named: %v", wrong)
+			}
+			if _, err := os.Stat(filepath.Join(root, ".kici", LockName)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a lock file was written: %v", err)
+			}
+		})
 	}
 }
 

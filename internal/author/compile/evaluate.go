@@ -17,9 +17,10 @@ import (
 	"kici/internal/kit/script"
 )
 
+// loadTimeout bounds the evaluation of one workflow file: one that loops for ever must not hang a terminal. Tests take less.
+var loadTimeout = 20 * time.Second
+
 const (
-	// loadTimeout bounds the evaluation of one workflow file. A file that loops for ever must not hang a terminal.
-	loadTimeout = 20 * time.Second
 	// loadMemory bounds the engine's heap for one file.
 	loadMemory = 512 << 20
 	// answerBytes bounds what the program says about one file. A server takes lock files of 5 MiB.

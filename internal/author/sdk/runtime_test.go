@@ -1,19 +1,9 @@
 package sdk_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 )
-
-func readFile(t testing.TB, name string) string {
-	t.Helper()
-	raw, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
-}
 
 func TestSchemasJudgeValues(t *testing.T) {
 	vm := machine(t, `import { z } from './zod';

@@ -34,6 +34,20 @@ declare class TextDecoder {
   decode(input?: ArrayBuffer | ArrayBufferView, options?: { stream?: boolean }): string;
 }
 
+declare class Blob {
+  constructor(parts?: Iterable<string | ArrayBuffer | ArrayBufferView | Blob>, options?: { type?: string });
+  readonly size: number;
+  readonly type: string;
+  text(): Promise<string>;
+  arrayBuffer(): Promise<ArrayBuffer>;
+  slice(from?: number, to?: number, type?: string): Blob;
+}
+declare class File extends Blob {
+  constructor(parts: Iterable<string | ArrayBuffer | ArrayBufferView | Blob>, name: string, options?: { type?: string; lastModified?: number });
+  readonly name: string;
+  readonly lastModified: number;
+}
+
 declare class Event {
   constructor(type: string, options?: { cancelable?: boolean });
   readonly type: string;

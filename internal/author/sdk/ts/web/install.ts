@@ -1,6 +1,7 @@
 // What every host of a workflow offers of the web's interfaces. Where the platform has them they are left alone.
 
 import { AbortController, AbortSignal, Event, EventTarget } from './abort';
+import { Blob, File } from './blob';
 import { structuredClone } from './clone';
 import { crypto } from './crypto';
 import { Headers, Request, Response, fetch } from './fetch';
@@ -10,7 +11,7 @@ import { URL, URLSearchParams } from './url';
 const begun = Date.now();
 
 const offered = {
-  AbortController, AbortSignal, Event, EventTarget, structuredClone, crypto, Headers, Request, Response, fetch, TextDecoder,
+  AbortController, AbortSignal, Event, EventTarget, Blob, File, structuredClone, crypto, Headers, Request, Response, fetch, TextDecoder,
   TextEncoder, atob, btoa, URL, URLSearchParams,
   queueMicrotask: (fn: () => void) => void Promise.resolve().then(fn),
   performance: { timeOrigin: begun, now: () => Date.now() - begun },
