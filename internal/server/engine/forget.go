@@ -175,16 +175,6 @@ func (e *Engine) forgetElsewhere(ctx context.Context, tx *store.Tx, runID string
 	return nil
 }
 
-// lockParent keeps the run that another one is to repeat from being forgotten meanwhile. Error: ErrRunNotFound.
-func lockParent(ctx context.Context, tx *store.Tx, runID string) error {
-	var id string
-	err := tx.QueryRowContext(ctx, "SELECT run_id FROM execution_runs WHERE run_id = $1"+tx.ForUpdate(), runID).Scan(&id)
-	if isNoRows(err) {
-		return ErrRunNotFound
-	}
-	return err
-}
-
 // Forgotten tells whether there was a run that is forgotten, and whose it was. After a while nobody knows any more.
 func Forgotten(ctx context.Context, q store.Querier, runID string) (routingKey string, was bool, err error) {
 	err = q.QueryRowContext(ctx, "SELECT routing_key FROM forgotten_runs WHERE run_id = $1", runID).Scan(&routingKey)

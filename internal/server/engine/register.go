@@ -18,12 +18,13 @@ import (
 
 // Register makes a run with all its jobs, needs and queue rows in one transaction. A run that exists is left alone, so a
 // delivery that is worked on twice makes one run. A plan with an init failure, or a queue that is full, makes a failed
-// run with the reason. Error: ErrRunNotFound when the run to repeat is gone.
+// run with the reason. Errors: ErrRunNotFound when the run to repeat is gone,
+// ErrRepeated when it was repeated a moment ago.
 func (e *Engine) Register(ctx context.Context, r Registration) error {
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		now := e.clock.Millis()
 		if r.ParentRunID != "" {
-			if err := lockParent(ctx, tx, r.ParentRunID); err != nil {
+			if err := admitRepetition(ctx, tx, r, now); err != nil {
 				return fmt.Errorf("repeat run %s: %w", r.ParentRunID, err)
 			}
 		}

@@ -38,9 +38,6 @@ const (
 	RerunSourceMissing   RerunKind = "source_missing"   // the source is gone
 )
 
-// rerunPause is how soon one run may be repeated again, milliseconds: a double click makes one run.
-const rerunPause = 5000
-
 // Rerun makes a run like an ended one: the same commit, the same event, the lock file read anew, and everything decided
 // as for any run, with the trust of the original. by is who asked. The errors that people can do something about are
 // *RerunRefusal.
@@ -52,7 +49,7 @@ func (p *Pipeline) Rerun(ctx context.Context, runID, by string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	if refusal := refuse(o, p.deps.Clock.Millis()); refusal != nil {
+	if refusal := refuse(o); refusal != nil {
 		return "", refusal
 	}
 	e, w, err := p.reopen(ctx, o)
@@ -65,10 +62,12 @@ func (p *Pipeline) Rerun(ctx context.Context, runID, by string) (string, error) 
 	r.DeliveryID, r.TriggerEvent, r.TriggeredBy, r.RequestID = "rerun:"+id, "rerun", by, uuid.NewString()
 	r.CloneURL, r.Plan = e.cloneURL, e.plan(ctx, w, id, nil)
 	err = p.deps.Engine.Register(ctx, r)
-	if errors.Is(err, engine.ErrRunNotFound) {
+	switch {
+	case errors.Is(err, engine.ErrRunNotFound):
 		return "", p.absent(ctx, runID) // it went meanwhile
-	}
-	if err != nil {
+	case errors.Is(err, engine.ErrRepeated):
+		return "", &RerunRefusal{RerunTooSoon, "This run was repeated a moment ago"}
+	case err != nil:
 		return "", fmt.Errorf("register the repetition of run %s: %w", runID, err)
 	}
 	return id, nil
@@ -86,14 +85,12 @@ func (p *Pipeline) absent(ctx context.Context, runID string) error {
 	return &RerunRefusal{RerunUnknown, fmt.Sprintf("Run %s not found", runID)}
 }
 
-func refuse(o engine.Origin, now int64) error {
+func refuse(o engine.Origin) error {
 	switch {
 	case !o.Status.Terminal():
 		return &RerunRefusal{RerunOpen, fmt.Sprintf("Run is not in a terminal state (current: %s)", o.Status)}
 	case o.Test:
 		return &RerunRefusal{RerunTest, "Test runs cannot be re-run"}
-	case o.RepeatedAt != 0 && now < o.RepeatedAt+rerunPause:
-		return &RerunRefusal{RerunTooSoon, "this run was repeated a moment ago"}
 	}
 	return nil
 }

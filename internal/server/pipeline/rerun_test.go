@@ -64,6 +64,8 @@ func TestARunIsRepeatedAsItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused(pipeline.RerunTooSoon, first)
+		g.now.Add(4999)
+		refused(pipeline.RerunTooSoon, first)
 		facts := func(id string) string {
 			return text(t, db, `SELECT workflow_name || ' ' || sha || ' ' || ref || ' ' || routing_key || ' ' || event || ' ' || coalesce(commit_message, '')
 				FROM execution_runs WHERE run_id = $1`, id)
@@ -102,6 +104,39 @@ func TestARunIsRepeatedAsItWas(t *testing.T) {
 		}
 		g.now.Add(6000)
 		refused(pipeline.RerunSourceMissing, second)
+	})
+}
+
+func TestADoubleClickMakesOneRun(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g, e := engaged(t, db)
+		g.push(t, "repos", "push", pushBody("app", g.commit(t, "app", lockOf(workflow("ci", onMain, aJob)))), "k")
+		g.settle(t, 1)
+		first := text(t, db, "SELECT run_id FROM execution_runs")
+		if _, err := e.Cancel(t.Context(), first, "api_key:1", "", false); err != nil {
+			t.Fatal(err)
+		}
+		p := pipeline.New(g.deps)
+		const clicks = 4
+		results := make(chan error, clicks)
+		for range clicks {
+			go func() {
+				_, err := p.Rerun(t.Context(), first, "api_key:1")
+				results <- err
+			}()
+		}
+		made := 0
+		for range clicks {
+			err := <-results
+			if refusal, ok := errors.AsType[*pipeline.RerunRefusal](err); err == nil {
+				made++
+			} else if !ok || refusal.Kind != pipeline.RerunTooSoon {
+				t.Error(err)
+			}
+		}
+		if n := text(t, db, "SELECT CAST(count(*) AS TEXT) FROM execution_runs"); made != 1 || n != "2" {
+			t.Errorf("%d clicks made a run; there are %s runs", made, n)
+		}
 	})
 }
 
