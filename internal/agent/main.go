@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -19,7 +20,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	defer cancel()
 	force := make(chan struct{})
 	signals := make(chan os.Signal, 4) // one more than matter: stop, stop again, drain
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1)
+	signal.Notify(signals, append([]os.Signal{syscall.SIGTERM, syscall.SIGINT}, drainSignals...)...)
 	done := make(chan struct{})
 	defer func() {
 		signal.Stop(signals)
@@ -30,7 +31,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		defer close(done)
 		stops := 0
 		for s := range signals {
-			if s == syscall.SIGUSR1 {
+			if slices.Contains(drainSignals, s) {
 				a.Drain()
 				continue
 			}

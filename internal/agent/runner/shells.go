@@ -15,8 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -335,8 +333,8 @@ func (s *shells) forget(id string) {
 
 // signal sends the signal to a command's group. One that has ended is no error.
 func (s *shells) signal(spec signalSpec) error {
-	sig := unix.SignalNum(spec.Signal)
-	if sig == 0 {
+	sig, ok := signalNamed(spec.Signal)
+	if !ok {
 		return fmt.Errorf("unknown signal %q", spec.Signal)
 	}
 	s.mu.Lock()
@@ -345,7 +343,7 @@ func (s *shells) signal(spec signalSpec) error {
 	if c == nil || c.ended {
 		return nil
 	}
-	_ = syscall.Kill(-c.cmd.Process.Pid, sig) // ESRCH: the group has ended this moment
+	signalGroup(c.cmd.Process, sig)
 	if spec.GraceMs > 0 && c.kill == nil {
 		c.kill = time.AfterFunc(time.Duration(spec.GraceMs)*time.Millisecond, func() {
 			_ = s.signal(signalSpec{ID: spec.ID, Signal: "SIGKILL"})
@@ -360,7 +358,7 @@ func (s *shells) close() {
 	s.closed = true
 	for _, c := range s.running {
 		if !c.ended {
-			_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+			signalGroup(c.cmd.Process, syscall.SIGKILL)
 		}
 	}
 	s.mu.Unlock()
@@ -381,7 +379,7 @@ func result(state *os.ProcessState, stdout, stderr *capture) spawned {
 	r.Stderr, _, cutErr = stderr.text()
 	r.Truncated = cutOut || cutErr
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		r.Signal = unix.SignalName(status.Signal())
+		r.Signal = signalName(status.Signal())
 		return r
 	}
 	code := state.ExitCode()

@@ -5,7 +5,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -84,7 +83,8 @@ func own(cmd *exec.Cmd, track tracker, started chan<- error) {
 // Pid is the process id of the leader, which is also the id of its process group and session.
 func (g *Group) Pid() int { return g.cmd.Process.Pid }
 
-// Signal sends sig to every process that is still in the leader's process group. A group that has ended is no error.
+// Signal sends sig to every process that is still in the leader's process group. A group that has ended is no error. On
+// Windows there is no polite signal: SIGTERM ends the leader at once.
 func (g *Group) Signal(sig os.Signal) error {
 	s, ok := sig.(syscall.Signal)
 	if !ok {
@@ -93,7 +93,7 @@ func (g *Group) Signal(sig os.Signal) error {
 	if g.waited.Load() {
 		return nil // the pid may belong to a stranger by now
 	}
-	if err := syscall.Kill(-g.Pid(), s); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := signalGroup(g.Pid(), s); err != nil {
 		return fmt.Errorf("signal group %d: %w", g.Pid(), err)
 	}
 	return nil

@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Bounds of one snapshot, and of how many are kept. Larger trees are written by git each time: for them its start is
@@ -202,19 +200,5 @@ func restatEntry(entry []byte, path string) error {
 	if kind := binary.BigEndian.Uint32(entry[24:]) >> 12; kind != 0o10 && kind != 0o12 {
 		return errIndex // neither a file nor a link: a submodule
 	}
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return err
-	}
-	put := func(at int, v uint64) { binary.BigEndian.PutUint32(entry[at:], uint32(v)) } // git keeps the low half
-	put(0, uint64(st.Ctim.Sec))
-	put(4, uint64(st.Ctim.Nsec))
-	put(8, uint64(st.Mtim.Sec))
-	put(12, uint64(st.Mtim.Nsec))
-	put(16, uint64(st.Dev))
-	put(20, uint64(st.Ino))
-	put(28, uint64(st.Uid))
-	put(32, uint64(st.Gid))
-	put(36, uint64(st.Size))
-	return nil
+	return putStat(entry, path)
 }

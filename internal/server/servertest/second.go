@@ -2,7 +2,6 @@ package servertest
 
 import (
 	"path/filepath"
-	"syscall"
 	"testing"
 )
 
@@ -17,13 +16,6 @@ func (h *Home) Second(t testing.TB) *Home {
 	second.Settings.DataDir = filepath.Join(t.TempDir(), "data")
 	return second
 }
-
-// Pause stops the process as it stands, with all its connections, until Continue. It is what a laptop that is closed does
-// to it.
-func (p *Process) Pause() { must(p.t, p.cmd.Process.Signal(syscall.SIGSTOP)) }
-
-// Continue lets a paused process go on.
-func (p *Process) Continue() { must(p.t, p.cmd.Process.Signal(syscall.SIGCONT)) }
 
 // Move lets the agents of this home connect to the server of another one from now on.
 func (h *Home) Move(to *Home) { h.setURL(to.URL()) }

@@ -1,0 +1,6 @@
+package agent
+
+import "os"
+
+// drainSignals are none: this system has no signal for it.
+var drainSignals []os.Signal
