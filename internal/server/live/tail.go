@@ -3,9 +3,11 @@ package live
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
+	"kici/internal/server/queue"
 	"kici/internal/server/report"
 )
 
@@ -65,7 +67,10 @@ func (f *feed) begin(ctx context.Context, j adminwire.Job, s adminwire.Step) (*t
 func (f *feed) read(ctx context.Context, t *tail, j adminwire.Job, s adminwire.Step) ([]adminwire.Observed, error) {
 	var out []adminwire.Observed
 	_, total, _, err := f.room.Logs.Lines(ctx, t.path, 0, 0)
-	if err != nil {
+	if err != nil || total <= t.next {
+		return nil, err
+	}
+	if moved, err := f.moved(ctx, j.JobID); moved || err != nil {
 		return nil, err
 	}
 	if behind := total - t.next; behind > maxLines {
@@ -86,6 +91,16 @@ func (f *feed) read(ctx context.Context, t *tail, j adminwire.Job, s adminwire.S
 		}
 	}
 	return out, nil
+}
+
+// moved tells whether a job has been with several nodes. What this one has of its log is not all, so its lines have other
+// numbers in the whole, which is for the log's own routes.
+func (f *feed) moved(ctx context.Context, jobID string) (bool, error) {
+	stays, err := queue.Stays(ctx, f.room.DB.Read(), jobID)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(stays, func(s queue.Stay) bool { return s.NodeID != stays[0].NodeID }), nil
 }
 
 // page is how many of the lines fit into one message.
