@@ -160,17 +160,31 @@ func (s *Server) retention() engine.Retention {
 
 func (s *Server) retainRuns(ctx context.Context) error { return s.engine.Retain(ctx, s.retention()) }
 
-// purge forgets deliveries whose claim has run out, and keys of runs that are over.
+// purge forgets deliveries whose claim has run out, keys of runs that are over, and what logs have kept for long enough.
 func (s *Server) purge(ctx context.Context) error {
-	return service.Every(ctx, s.log, "purge", purgePeriod, nil, func(ctx context.Context) error {
+	return service.Every(ctx, s.log, "purge", purgePeriod, nil, s.purgeOnce)
+}
+
+func (s *Server) purgeOnce(ctx context.Context) error {
+	for _, some := range []func(ctx context.Context, limit int) (int64, error){s.inbox.Purge, s.secrets.PurgeAudit, s.purgeAccess} {
 		for {
-			n, err := s.inbox.Purge(ctx, purgeBatch)
+			n, err := some(ctx, purgeBatch)
 			if err != nil {
 				return err
 			}
 			if n < purgeBatch {
-				return s.secrets.ForgetOrphans(ctx, purgeBatch, s.engine.Over)
+				break
 			}
 		}
+	}
+	return s.secrets.ForgetOrphans(ctx, purgeBatch, s.engine.Over)
+}
+
+// purgeAccess takes the room's own limit, which is larger.
+func (s *Server) purgeAccess(ctx context.Context, _ int) (n int64, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		n, err = s.tokens.PurgeAccessTx(ctx, tx)
+		return err
 	})
+	return n, err
 }

@@ -207,14 +207,21 @@ func logDelivery(ctx context.Context, tx *store.Tx, d Delivery, status, statemen
 	return err
 }
 
-// Purge removes claims and idempotency keys whose time is up, at most limit of each, and tells how many went. A delivery
-// that is not done is kept whatever its age.
+// logLife is how long the event log keeps a delivery.
+const logLife = 30 * 24 * time.Hour
+
+// Purge removes claims and idempotency keys whose time is up, and old rows of the event log, at most limit of each, and
+// tells how many went. A delivery that is not done is kept whatever its age.
 func (in *Inbox) Purge(ctx context.Context, limit int) (int64, error) {
 	var removed int64
 	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		removed = 0
-		for _, statement := range []string{purgeClaims, purgeKeys} {
-			res, err := tx.ExecContext(ctx, statement, in.clock.Millis(), limit)
+		now := in.clock.Millis()
+		for _, old := range []struct {
+			statement string
+			before    int64
+		}{{purgeClaims, now}, {purgeKeys, now}, {purgeLog, now - logLife.Milliseconds()}} {
+			res, err := tx.ExecContext(ctx, old.statement, old.before, limit)
 			if err != nil {
 				return err
 			}
@@ -267,6 +274,10 @@ const upsertLog = logRow + `DO UPDATE SET status = excluded.status, matched_coun
 
 const purgeClaims = `DELETE FROM inbox WHERE delivery_id IN
 	(SELECT delivery_id FROM inbox WHERE expires_at <= $1 AND state <> 'waiting' ORDER BY expires_at LIMIT $2)`
+
+const purgeLog = `DELETE FROM event_log WHERE (org_id, delivery_id) IN
+	(SELECT org_id, delivery_id FROM event_log l WHERE received_at <= $1
+		AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.delivery_id = l.delivery_id AND i.state = 'waiting') ORDER BY received_at LIMIT $2)`
 
 const purgeKeys = `DELETE FROM idempotency_keys WHERE (source_id, key) IN
 	(SELECT source_id, key FROM idempotency_keys WHERE expires_at <= $1 LIMIT $2)`

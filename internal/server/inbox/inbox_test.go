@@ -353,6 +353,14 @@ func TestExpiredClaimIsPurgedOrClaimedAgain(t *testing.T) {
 		if n, err := in.Purge(t.Context(), 100); err != nil || n != 3 {
 			t.Errorf("purged %d, %v; want 3", n, err)
 		}
+		c.advance(30*24*time.Hour - 2*time.Hour - time.Millisecond)
+		if n, err := in.Purge(t.Context(), 100); err != nil || n != 0 {
+			t.Errorf("purged %d, %v; want nothing of the event log yet", n, err)
+		}
+		c.advance(time.Millisecond) // the log keeps what waits, too
+		if n, err := in.Purge(t.Context(), 100); err != nil || n != 1 {
+			t.Errorf("purged %d, %v; want the row of what was done", n, err)
+		}
 	})
 }
 

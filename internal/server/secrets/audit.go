@@ -111,6 +111,25 @@ func scanAudit(rows *sql.Rows) (AuditEntry, error) {
 	return e, nil
 }
 
+// PurgeAudit removes entries that have been kept for long enough: denials for 180 days, resolutions for 30, changes for a
+// year. It removes at most limit and tells how many went.
+func (s *Store) PurgeAudit(ctx context.Context, limit int) (removed int64, err error) {
+	const day = 24 * 60 * 60 * 1000
+	now := s.clock().UnixMilli()
+	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		res, err := tx.ExecContext(ctx, purgeAudit, now-180*day, now-30*day, now-365*day, limit)
+		if err != nil {
+			return err
+		}
+		removed, err = res.RowsAffected()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("purge audit log of secrets: %w", err)
+	}
+	return removed, nil
+}
+
 func orNull(s string) any {
 	if s == "" {
 		return nil
@@ -125,4 +144,8 @@ const (
 	selectAudit = `SELECT id, at, action, context_name, routing_key, secret_keys, outcome, run_id, job_id, user_id, role
 		FROM secret_audit_log WHERE (context_name = $1 OR $1 = '') AND (routing_key = $2 OR $2 = '')
 		AND (action = $3 OR $3 = '') AND at >= $4 AND at < $5 ORDER BY at DESC, id DESC LIMIT $6 OFFSET $7`
+	purgeAudit = `DELETE FROM secret_audit_log WHERE id IN (SELECT id FROM secret_audit_log WHERE at < CASE
+		WHEN outcome <> 'allowed' THEN CAST($1 AS BIGINT)
+		WHEN action IN ('resolve', 'resolve_named') THEN CAST($2 AS BIGINT)
+		ELSE CAST($3 AS BIGINT) END ORDER BY at LIMIT $4)`
 )
