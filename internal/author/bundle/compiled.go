@@ -3,7 +3,7 @@ package bundle
 import (
 	"bytes"
 	"context"
-	_ "embed"
+	"embed"
 	"runtime"
 	"strings"
 
@@ -11,20 +11,22 @@ import (
 	"kici/internal/kit/script"
 )
 
-// compiledRun is the library of the program "run" in the engine's own code: a line with the size of the modules that it
-// was made of, then the code. Reading it takes a tenth of the time that the text takes, and each job waits for it; so
-// much so that not even a digest of the modules is worked out, and a change that leaves their size is noticed by a test.
+// compiled holds each library in the engine's own code: a line with the size of the modules that it was made of, then the
+// code. Reading it takes a tenth of the time that the text takes, and each job and each file that is compiled waits for
+// it; so much so that not even a digest of the modules is worked out, and a change that leaves their size is noticed by a
+// test.
 //
-//go:embed prebuilt/run.code
-var compiledRun []byte
+//go:embed prebuilt/*.code
+var compiled embed.FS
 
 // LoadLibrary gives the engine all of ours that a script needs, so that Result.Part is all that is left to run. It may
 // be done before there is a workflow.
 func LoadLibrary(ctx context.Context, vm *script.VM, program string) error {
-	size, code, _ := bytes.Cut(compiledRun, []byte("\n"))
+	raw, _ := compiled.ReadFile("prebuilt/" + program + ".code") // none is no code that fits
+	size, code, _ := bytes.Cut(raw, []byte("\n"))
 	// The code is that of a 64-bit little-endian machine.
 	fits := runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
-	if program == "run" && fits && string(size) == sdk.Size() {
+	if fits && string(size) == sdk.Size() {
 		return vm.RunCompiled(ctx, code)
 	}
 	l, err := libraries[program]()

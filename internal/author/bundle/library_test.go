@@ -27,9 +27,9 @@ func TestPrebuiltLibrariesAreCurrent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files := map[string]string{"prebuilt/" + program + ".js": want}
-		if program == "run" {
-			files["prebuilt/run.code"] = sdk.Size() + "\n" + string(compile(t, l.standalone()))
+		files := map[string]string{
+			"prebuilt/" + program + ".js":   want,
+			"prebuilt/" + program + ".code": sdk.Size() + "\n" + string(compile(t, l.standalone())),
 		}
 		for path, want := range files {
 			check(t, path, want)

@@ -53,11 +53,11 @@ func newEvaluator(ctx context.Context, root string, b bundle.Result) (evaluator,
 		return nil, fmt.Errorf("start script engine: %w", err)
 	}
 	e := &embedded{vm: vm}
-	if err := bundle.Offer(vm); err != nil {
+	if err := errors.Join(bundle.Offer(vm), bundle.LoadLibrary(ctx, vm, "compile")); err != nil {
 		e.close()
 		return nil, fmt.Errorf("start script engine: %w", err)
 	}
-	if err := vm.Run(ctx, "workflow", string(b.Script)); err != nil {
+	if err := vm.Run(ctx, "workflow", string(b.Part)); err != nil {
 		e.close()
 		return nil, asFailure(err)
 	}
