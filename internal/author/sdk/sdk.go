@@ -90,7 +90,11 @@ func eachModule(do func(name string, size int64)) {
 // Declarations is the text of the declaration file that `kici init` writes: the types of `@kici-dev/sdk`, documented so
 // that an editor explains every option.
 func Declarations() string {
-	return mustRead("ts/declarations/sdk.d.ts") + "\n" + mustRead("ts/declarations/sdk-use.d.ts")
+	var parts []string
+	for _, name := range []string{"sdk", "sdk-use", "sdk-triggers", "sdk-tools"} {
+		parts = append(parts, mustRead("ts/declarations/"+name+".d.ts"))
+	}
+	return strings.Join(parts, "\n")
 }
 
 // SchemaDeclarations is the text of the declarations of `zod` for a repository that has not installed zod itself.

@@ -2,6 +2,7 @@ package sdk_test
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,31 @@ func TestModulesAreEmbedded(t *testing.T) {
 		if !strings.Contains(text, "declare ") {
 			t.Error("declarations without a declaration")
 		}
+	}
+}
+
+// An editor shows what stands above an option, so nothing stands there alone. What schemas offer is known from zod.
+func TestDeclarationsExplainEveryOption(t *testing.T) {
+	begins := regexp.MustCompile(`^  export interface (\w+)`)
+	member := regexp.MustCompile(`^    (?:readonly )?([\w$]+)\??[:(<]`)
+	owner, before, members := "", "", 0
+	for line := range strings.SplitSeq(sdk.Declarations(), "\n") {
+		if m := begins.FindStringSubmatch(line); m != nil {
+			owner = m[1]
+		}
+		if strings.HasPrefix(line, "  }") || strings.HasSuffix(owner, "Builder") {
+			owner = ""
+		}
+		if m := member.FindStringSubmatch(line); m != nil && owner != "" && m[1] != "_tag" {
+			members++
+			if !strings.HasSuffix(before, "*/") && !strings.Contains(line, "/**") {
+				t.Errorf("%s.%s is not explained", owner, m[1])
+			}
+		}
+		before = line
+	}
+	if members < 200 {
+		t.Errorf("%d members were found", members)
 	}
 }
 

@@ -1,4 +1,4 @@
-// The types of `@kici-dev/sdk`, second part: what steps get, rules, triggers, helpers and schemas.
+// The types of `@kici-dev/sdk`, second part: what steps and rules get.
 
 declare module '@kici-dev/sdk' {
   // ---------------------------------------------------------------- the context of a step
@@ -8,6 +8,7 @@ declare module '@kici-dev/sdk' {
     $: Shell;
     /** The files of the repository and of the machine. */
     files: Files;
+    /** Writes to the log of the step. */
     log: Log;
     /** Environment variables. */
     env: Record<string, string | undefined>;
@@ -17,26 +18,37 @@ declare module '@kici-dev/sdk' {
     addPath(folder: string): void;
     /** Aborted when the step must stop: cancelled, timed out, or a sibling failed. */
     signal: any;
+    /** Empty: outputs of needed jobs are in `jobOutputs` and `needs`. */
     inputs: Record<string, any>;
     /** Inputs of the dispatch; `inputs.from(ctx)` of defineDispatchInputs gives them typed. */
     dispatchInputs: Record<string, any>;
+    /** The workflow. */
     workflow: { name: string };
+    /** The job; of a child of a matrix the name of all its children. */
     job: { name: string; runsOn: any };
     /** Values of this child of a matrix; a matrix that is a list has `value`. */
     matrix?: Record<string, string>;
+    /** The host, in a fan-out over hosts. */
     host?: string;
+    /** The agent of that host. */
     agent?: { host: string; labels: string[]; platform?: string; arch?: string };
+    /** The place of this child among its siblings. */
     fanout?: Fanout;
     /** The body that the forge sent. */
     rawPayload?: any;
+    /** The kind of forge: `github`, `generic`, `local`. */
     provider?: string;
+    /** Whether this is a test run of an author. */
     isTestRun: boolean;
     /** The first context bound to the job. */
     environment?: string;
     /** The event is given to rules and to functions of the event, not to steps. */
     event?: undefined;
+    /** Of a global workflow: its own repository. */
     workflowRepo?: RepositoryInfo;
+    /** Of a global workflow: the repository that the event came from. */
     sourceRepo?: RepositoryInfo;
+    /** Secrets of the job. */
     secrets: Secrets;
     /** Results of needed jobs by name: `{result, status}`, or a list of those with names for a matrix or group. */
     needs?: Record<string, any>;
@@ -48,10 +60,12 @@ declare module '@kici-dev/sdk' {
     setSecretOutput(name: string, value: string): void;
     /** Sends an event of your own; workflows with kiciEvent triggers may start. */
     emit(event: string | EventDefinition<any>, payload?: any, options?: { target?: { repos?: string[] } }): Promise<{ deliveryId: string }>;
+    /** Files that are kept between runs. */
     cache: {
       restore(spec: CacheSpec): Promise<{ hit: boolean; matchedKey?: string }>;
       save(spec: CacheSpec): Promise<void>;
     };
+    /** Files that are kept with the run. */
     artifacts: {
       /**
        * Keeps files with the run, for people to download: `kici admin runs download RUN NAME`. One path of one file goes as it
@@ -65,6 +79,7 @@ declare module '@kici-dev/sdk' {
       subject: { name: string; digest?: { sha256: string } | string; path?: string };
       audience?: string;
     }): Promise<{ storageKey: string; subjectDigest: string; bundleMediaType: string }>;
+    /** What the server knows of its machines, and tokens. */
     kici: KiciApi;
   }
 
@@ -81,6 +96,7 @@ declare module '@kici-dev/sdk' {
   export interface Artifact {
     /** Under which it is kept. */
     name: string;
+    /** Bytes. */
     sizeBytes: number;
     /** Of the bytes that are kept, in hexadecimal. */
     sha256: string;
@@ -89,30 +105,44 @@ declare module '@kici-dev/sdk' {
   }
 
   export interface Fanout {
+    /** From 0, in the order of names. */
     index: number;
+    /** How many there are. */
     total: number;
+    /** Whether it is the first. */
     first: boolean;
+    /** Whether it is the last. */
     last: boolean;
   }
 
   export interface RepositoryInfo {
+    /** Such as `acme/app`. */
     identifier: string;
+    /** The folder of its checkout. */
     path: string;
+    /** The branch or tag. */
     ref?: string;
+    /** The commit. */
     sha?: string;
   }
 
   export interface Log {
+    /** A line; several values stand side by side, objects as JSON. */
     info(message: unknown, ...more: unknown[]): void;
+    /** A line marked `[warn]`. */
     warn(message: unknown, ...more: unknown[]): void;
+    /** A line marked `[error]`. */
     error(message: unknown, ...more: unknown[]): void;
+    /** A line that is shown at the log level debug only. */
     debug(message: unknown, ...more: unknown[]): void;
   }
 
   export interface Secrets {
     /** The value. An unknown key throws SecretNotFoundError, which names the keys there are. */
     get(key: string): Promise<string>;
+    /** Whether there is such a secret. */
     has(key: string): boolean;
+    /** The keys, sorted. */
     list(): string[];
     /** The value and where it comes from: `scope` is the context, `backend` the store, '' where the server does not tell. */
     getMeta(key: string): { value: string; backend: string; scope: string } | null;
@@ -198,6 +228,7 @@ declare module '@kici-dev/sdk' {
   export interface ShellOutput {
     /** The first 16 MiB. */
     readonly stdout: string;
+    /** The first 16 MiB. */
     readonly stderr: string;
     /** null when a signal ended it. */
     readonly exitCode: number | null;
@@ -217,9 +248,13 @@ declare module '@kici-dev/sdk' {
 
   /** The error of a command that failed. Its stack shows where the command was called. */
   export interface ShellError extends Error {
+    /** What it printed. */
     readonly stdout: string;
+    /** What it printed of mistakes. */
     readonly stderr: string;
+    /** null when a signal ended it. */
     readonly exitCode: number | null;
+    /** Such as `SIGTERM`, null when it exited by itself. */
     readonly signal: string | null;
   }
 
@@ -239,6 +274,7 @@ declare module '@kici-dev/sdk' {
     kill(signal?: string): Promise<void>;
     /** Gives stdout to another command, whose output is the result. It fails when either of them does. */
     pipe(to: ShellCommand): ShellCommand;
+    /** The same, with the other command as a template. */
     pipe(pieces: TemplateStringsArray, ...values: unknown[]): ShellCommand;
     /** Writes stdout to a file, or line by line to what has a method `write`. */
     pipe(to: string | { write(text: string): unknown }): this;
@@ -246,17 +282,26 @@ declare module '@kici-dev/sdk' {
     readonly stdin: { write(data: string | Uint8Array): Promise<boolean>; end(data?: string | Uint8Array): Promise<boolean> };
     /** Waits and gives the exit code, whatever it is. */
     readonly exitCode: Promise<number | null>;
+    /** Waits and gives stdout. */
     text(): Promise<string>;
+    /** Waits and gives the lines of stdout. */
     lines(): Promise<string[]>;
+    /** Waits and reads stdout as JSON. */
     json<T = any>(): Promise<T>;
+    /** Waits and gives the bytes of stdout; on Node a Buffer. */
     buffer(): Promise<Uint8Array>;
   }
 
   export interface KiciApi {
+    /** The pools of machines and the agents that are connected. */
     infrastructure: { list(): Promise<{ scalers: any[]; agents: any[] }> };
+    /** The hosts: those that fit a selector, or one by its id. */
     inventory: { query(selector?: Record<string, any>): Promise<any[]>; get(agentId: string): Promise<any | null> };
+    /** A token by which other services know this job. It is masked in logs. */
     oidc: { token(o: { audience: string }): Promise<any> };
+    /** Asks for a reboot of the host after this job. */
     host: { requestReboot(o?: { deadlineMs?: number }): Promise<void> };
+    /** Brings hosts up that have no agent yet. */
     bootstrap: {
       ensureInitRunner(agentId: string): Promise<{ broughtUp: boolean }>;
       preBootSend(agentId: string, o: { inputSecret: string; port?: number; command?: string }): Promise<void>;
@@ -266,17 +311,25 @@ declare module '@kici-dev/sdk' {
   // ---------------------------------------------------------------- rules
 
   export interface RuleContext {
+    /** The event that started the run. */
     event: EventEnvelope;
+    /** Paths that it changes, where known. */
     changedFiles: string[];
+    /** Environment variables. */
     env: Record<string, string | undefined>;
+    /** Inputs of the dispatch. */
     dispatchInputs: Record<string, any>;
+    /** The place of this child among its siblings. */
     fanout?: Fanout;
+    /** Runs commands. */
     $: Shell;
   }
 
   export interface Rule {
     readonly _tag: 'Rule';
+    /** Shown to people. */
     label: string;
+    /** Whether to go on. */
     check: (ctx: RuleContext) => Awaitable<boolean>;
   }
 
@@ -286,442 +339,10 @@ declare module '@kici-dev/sdk' {
   export function skip(label: string, check: (ctx: RuleContext) => Awaitable<boolean>): Rule;
   /** True on the first host of a fan-out, and outside of one. */
   export function onlyOnFirstHost(): Rule;
+  /** True on the last host of a fan-out, and outside of one. */
   export function onlyOnLastHost(): Rule;
+  /** True on the host of that index in a fan-out; outside of one the index is 0. */
   export function onlyOnFanoutIndex(index: number): Rule;
+  /** Whether the event is of that type. */
   export function isEventType(event: EventEnvelope | undefined, type: string): boolean;
-
-  // ---------------------------------------------------------------- triggers
-
-  export interface Trigger {
-    readonly _tag: 'Trigger';
-    readonly kind: string;
-  }
-
-  export interface Described {
-    description?: string;
-  }
-  export interface GitTrigger extends Described {
-    /** Repositories whose events count, when not only this one's. Makes the workflow a global one. */
-    repos?: OneOrMany<Pattern>;
-  }
-
-  export type PullRequestEvent =
-    | 'opened' | 'synchronize' | 'reopened' | 'closed' | 'assigned' | 'unassigned' | 'labeled' | 'unlabeled' | 'edited'
-    | 'converted_to_draft' | 'ready_for_review' | 'locked' | 'unlocked' | 'review_requested' | 'review_request_removed'
-    | 'auto_merge_enabled' | 'auto_merge_disabled';
-
-  /** Pull requests (merge requests). The events may stand alone: `pr('opened', { target: 'main' })`. */
-  export function pr(options?: PullRequestTrigger): Trigger;
-  export function pr(events: OneOrMany<PullRequestEvent>, options?: Omit<PullRequestTrigger, 'events'>): Trigger;
-  export interface PullRequestTrigger extends GitTrigger {
-    /** Default opened, synchronize, reopened, closed. */
-    events?: OneOrMany<PullRequestEvent>;
-    /** Branches to merge into. */
-    target?: OneOrMany<Pattern>;
-    /** Branches to merge from. */
-    source?: OneOrMany<Pattern>;
-    /** Globs of changed paths; a leading `!` leaves out. */
-    paths?: OneOrMany<string>;
-  }
-  /** Pushes to branches. With `tags` also pushes of tags. The branches may stand alone: `push('main')`. */
-  export function push(options?: PushTrigger): Trigger;
-  export function push(branches: OneOrMany<Pattern>, options?: Omit<PushTrigger, 'branches'>): Trigger;
-  export interface PushTrigger extends GitTrigger {
-    /** Without them every branch. */
-    branches?: OneOrMany<Pattern>;
-    /** Tags, in addition to the branches: with tags alone every push to a branch counts, too; `tag()` is for tags alone. */
-    tags?: OneOrMany<Pattern>;
-    /** Globs of changed paths; a leading `!` leaves out. */
-    paths?: OneOrMany<string>;
-  }
-  /** Pushes of tags: `tag('v*')`. */
-  export function tag(options?: TagTrigger): Trigger;
-  export function tag(patterns: OneOrMany<Pattern>, options?: Omit<TagTrigger, 'patterns'>): Trigger;
-  export interface TagTrigger extends GitTrigger {
-    /** Names of tags. */
-    patterns?: OneOrMany<Pattern>;
-  }
-  /** What happened to a comment. */
-  export type CommentAction = 'created' | 'edited' | 'deleted';
-  /** Comments on issues and pull requests. */
-  export function comment(options?: CommentTrigger): Trigger;
-  export function comment(actions: OneOrMany<CommentAction>, options?: Omit<CommentTrigger, 'actions'>): Trigger;
-  export interface CommentTrigger extends GitTrigger {
-    /** Without them all. */
-    actions?: OneOrMany<CommentAction>;
-    /** Only comments on issues, or on pull requests. */
-    source?: 'issue' | 'pr';
-    /** What the comment says: a glob of all of it (text) or a regular expression of a part. */
-    bodyMatch?: Pattern;
-  }
-  export type ReviewAction = 'submitted' | 'edited' | 'dismissed';
-  /** Reviews of pull requests. */
-  export function review(options?: ReviewTrigger): Trigger;
-  export function review(actions: OneOrMany<ReviewAction>, options?: Omit<ReviewTrigger, 'actions'>): Trigger;
-  export interface ReviewTrigger extends GitTrigger {
-    /** Without them all. */
-    actions?: OneOrMany<ReviewAction>;
-    /** What the reviewer decided. */
-    states?: OneOrMany<'approved' | 'changes_requested' | 'commented' | 'dismissed'>;
-  }
-  /** Triggers that ask for an action alone. */
-  export interface ActionTrigger<A extends string> extends GitTrigger {
-    /** Without them all. */
-    actions?: OneOrMany<A>;
-  }
-  /** Comments on lines of a pull request. */
-  export function reviewComment(options?: ActionTrigger<CommentAction>): Trigger;
-  export function reviewComment(actions: OneOrMany<CommentAction>, options?: GitTrigger): Trigger;
-  export type ReleaseAction = 'published' | 'unpublished' | 'created' | 'edited' | 'deleted' | 'prereleased' | 'released';
-  /** Releases. */
-  export function release(options?: ActionTrigger<ReleaseAction>): Trigger;
-  export function release(actions: OneOrMany<ReleaseAction>, options?: GitTrigger): Trigger;
-  /** Started from outside, with typed inputs. */
-  export function dispatch(options?: DispatchTrigger): Trigger;
-  export function dispatch(types: OneOrMany<string>, options?: Omit<DispatchTrigger, 'types'>): Trigger;
-  export interface DispatchTrigger extends GitTrigger {
-    /** The caller's own names of events. Without them all. */
-    types?: OneOrMany<string>;
-    /** What the caller may give. Schemas may be text, number, integer, boolean, enum and literal. */
-    inputs?: DispatchInputs<any> | Record<string, Schema<any>>;
-  }
-  export interface RefTrigger extends GitTrigger {
-    /** Only branches, or only tags. */
-    refTypes?: OneOrMany<'branch' | 'tag'>;
-    /** Names of branches or tags. */
-    patterns?: OneOrMany<Pattern>;
-  }
-  /** A branch or tag was made. */
-  export function create(options?: RefTrigger): Trigger;
-  export function create(refTypes: OneOrMany<'branch' | 'tag'>, options?: Omit<RefTrigger, 'refTypes'>): Trigger;
-  function deleteTrigger(options?: RefTrigger): Trigger;
-  function deleteTrigger(refTypes: OneOrMany<'branch' | 'tag'>, options?: Omit<RefTrigger, 'refTypes'>): Trigger;
-  /** A branch or tag was taken away. */
-  export { deleteTrigger as delete };
-  /** Commit statuses. */
-  export function status(options?: StatusTrigger): Trigger;
-  export function status(contexts: OneOrMany<string>, options?: Omit<StatusTrigger, 'contexts'>): Trigger;
-  export interface StatusTrigger extends GitTrigger {
-    /** Globs of the names of statuses, such as `ci/*`. */
-    contexts?: OneOrMany<string>;
-    /** Without them all. */
-    states?: OneOrMany<'error' | 'failure' | 'pending' | 'success'>;
-  }
-  export type WorkflowRunAction = 'requested' | 'completed' | 'in_progress';
-  /** Runs of the forge's own CI. */
-  export function workflowRun(options?: WorkflowRunTrigger): Trigger;
-  export function workflowRun(actions: OneOrMany<WorkflowRunAction>, options?: Omit<WorkflowRunTrigger, 'actions'>): Trigger;
-  export interface WorkflowRunTrigger extends GitTrigger {
-    /** Without them all. */
-    actions?: OneOrMany<WorkflowRunAction>;
-    /** Names of the forge's workflows. */
-    workflows?: OneOrMany<string>;
-    /** How they ended, such as `success`. */
-    conclusions?: OneOrMany<string>;
-  }
-  /** The repository was forked. */
-  export function fork(options?: GitTrigger): Trigger;
-  /** Somebody gave the repository a star, or took it back. */
-  export function star(options?: ActionTrigger<'created' | 'deleted'>): Trigger;
-  export function star(actions: OneOrMany<'created' | 'deleted'>, options?: GitTrigger): Trigger;
-  /** Somebody watches the repository. */
-  export function watch(options?: ActionTrigger<'started'>): Trigger;
-  export function watch(actions: OneOrMany<'started'>, options?: GitTrigger): Trigger;
-  /** Events of the forge by their names. */
-  export function webhook(options: WebhookTrigger): Trigger;
-  export function webhook(events: OneOrMany<string>, options?: Omit<WebhookTrigger, 'events'>): Trigger;
-  export interface WebhookTrigger extends GitTrigger {
-    events: OneOrMany<string>;
-    /** Without them all. */
-    actions?: OneOrMany<string>;
-  }
-
-  /** Values at paths of a payload, such as `{ 'alert.severity': 'high' }`; a list means any of them, `/…/` an expression. */
-  export type PathMap = Record<string, any>;
-
-  /** Events sent with `ctx.emit`: `kiciEvent('shipped')`. */
-  export function kiciEvent(options: KiciEventTrigger): Trigger;
-  export function kiciEvent(name: string | EventDefinition<any>, options?: Omit<KiciEventTrigger, 'name'>): Trigger;
-  export interface KiciEventTrigger extends Described {
-    name: string | EventDefinition<any>;
-    /** Every path must have its value. */
-    match?: PathMap;
-    /** No path may have its value. */
-    not?: PathMap;
-    /** The repository that sends it. */
-    source?: string;
-  }
-  /** A run of a workflow has ended. */
-  export function workflowComplete(options?: WorkflowCompleteTrigger): Trigger;
-  export function workflowComplete(name: string, options?: Omit<WorkflowCompleteTrigger, 'name'>): Trigger;
-  export interface WorkflowCompleteTrigger extends Described {
-    /** The workflow. Without it any. */
-    name?: string;
-    /** How it ended. */
-    status?: OneOrMany<'success' | 'failed' | 'cancelled'>;
-    /** The repository of the workflow. */
-    source?: string;
-  }
-  /** A job has ended. */
-  export function jobComplete(options?: JobCompleteTrigger): Trigger;
-  export function jobComplete(workflow: string, options?: Omit<JobCompleteTrigger, 'workflow'>): Trigger;
-  export interface JobCompleteTrigger extends Described {
-    /** Without it any. */
-    workflow?: string;
-    /** Without it any. */
-    job?: string | Job;
-    /** How it ended. */
-    status?: OneOrMany<'success' | 'failed' | 'cancelled' | 'skipped'>;
-    /** The repository of the workflow. */
-    source?: string;
-  }
-  /** Requests to a source that is configured on the server: `genericWebhook('alerts')`. */
-  export function genericWebhook(options: GenericWebhookTrigger): Trigger;
-  export function genericWebhook(source: string, options?: Omit<GenericWebhookTrigger, 'source'>): Trigger;
-  export interface GenericWebhookTrigger extends Described {
-    source: string;
-    /** Names of events, where the source tells them. */
-    events?: OneOrMany<string>;
-    /** Every path must have its value. */
-    match?: PathMap;
-    /** No path may have its value. */
-    not?: PathMap;
-    /** For people: where requests come in. The server goes by its own configuration. */
-    path?: string;
-    /** For people: how requests are verified. The server goes by its own configuration. */
-    auth?: { method: 'hmac-sha256' | 'api-key'; secret: string; signatureHeader?: string; header?: string };
-  }
-  /** At times: five cron fields, `schedule('0 3 * * *')`. */
-  export function schedule(options: ScheduleTrigger): Trigger;
-  export function schedule(cron: string, options?: Omit<ScheduleTrigger, 'cron'>): Trigger;
-  export interface ScheduleTrigger extends Described {
-    /** Minute, hour, day of the month, month, day of the week. */
-    cron: string;
-    /** Such as `Europe/Paris`. Default UTC. */
-    timezone?: string;
-    /** Each needs a default or is optional: nobody is there to give it. */
-    inputs?: DispatchInputs<any> | Record<string, Schema<any>>;
-  }
-  export type LifecycleEvent = 'workflow_complete' | 'job_complete' | 'job_failed' | 'registration_updated';
-  /** What happens on the server itself. */
-  export function lifecycle(options: LifecycleTrigger): Trigger;
-  export function lifecycle(events: OneOrMany<LifecycleEvent>, options?: Omit<LifecycleTrigger, 'events'>): Trigger;
-  export interface LifecycleTrigger extends Described {
-    events: OneOrMany<LifecycleEvent>;
-    /** Repositories. Without them all. */
-    sources?: OneOrMany<string>;
-  }
-
-  // ---------------------------------------------------------------- events and inputs of your own
-
-  export interface EventDefinition<T> {
-    readonly _tag: 'EventDefinition';
-    readonly name: string;
-    readonly schema: Schema<T>;
-  }
-  export function defineEvent<T>(name: string, schema: Schema<T>): EventDefinition<T>;
-
-  export interface DispatchInputs<S extends Record<string, Schema<any>>> {
-    readonly _tag: 'DispatchInputs';
-    /** The inputs of this run, with their types. */
-    from(ctx: { dispatchInputs: Record<string, any> }): InferShape<S>;
-  }
-  /** Inputs for dispatch() and schedule(). Schemas may be text, number, integer, boolean, enum and literal. */
-  export function defineDispatchInputs<S extends Record<string, Schema<any>>>(schemas: S): DispatchInputs<S>;
-
-  /** The event of a fixture, as triggers, rules and steps see it. */
-  export interface FixtureEvent {
-    /** `push`, `pull_request`, `dispatch`, … */
-    type: string;
-    action?: string;
-    /** The branch that is pushed to, or that a pull request is for. */
-    targetBranch?: string;
-    sourceBranch?: string;
-    /** What the forge sent. */
-    payload?: Record<string, unknown>;
-  }
-  export interface FixtureOptions {
-    /** Shown by `kici fixture list`. */
-    description?: string;
-    /** A built-in event (`push`, `pr:open`, `schedule:0 4 * * *`; `kici fixture list` shows all), or a whole one. */
-    event: string | FixtureEvent;
-    /** Branch of a built-in event; `main` when there is none. */
-    branch?: string;
-    /** Payload of a built-in event, in place of the one that it comes with. */
-    payload?: Record<string, unknown>;
-    /** The files that count as changed. Without, filters for paths pass. */
-    changedFiles?: string[];
-    /** Inputs of a dispatch. */
-    inputs?: Record<string, string | number | boolean>;
-  }
-  /**
-   * A named event to try workflows with: export it from a workflow file, and `kici preview ID` and `kici run local ID`
-   * know it.
-   */
-  export function fixture(id: string, options: FixtureOptions): FixtureOptions & { readonly id: string };
-
-  // ---------------------------------------------------------------- waiting, checking
-
-  export interface WaitOptions<T> {
-    name?: string;
-    /** Asked until it gives something other than null or undefined. */
-    check: () => Awaitable<T | null | undefined>;
-    /** Default 2000. */
-    intervalMs?: number;
-    /** Default 60000. */
-    timeoutMs?: number;
-    initialDelayMs?: number;
-    /** Whether a check that throws counts as "not yet". Default true. */
-    swallowErrors?: boolean;
-    onSuccess?: (value: T) => any;
-    onTimeout?: (error: WaitForTimeoutError) => any;
-  }
-  export function waitFor<T>(options: WaitOptions<T>): Promise<T>;
-  export function waitForStep<T>(
-    name: string,
-    options: Omit<WaitOptions<T>, 'check' | 'name'> & { check: (ctx: StepContext) => Awaitable<T | null | undefined> } & Omit<StepOptions, 'run' | 'check'>,
-  ): Step;
-  export function waitForHostAlive(agentId: string, options?: { intervalMs?: number; timeoutMs?: number }): Promise<any>;
-  export function restartHost(options?: { deadlineMs?: number; agentId?: string; intervalMs?: number; timeoutMs?: number }): Promise<any>;
-  export class WaitForTimeoutError extends Error {
-    readonly attempts: number;
-    readonly timeoutMs: number;
-  }
-  /** Inside a step: looks, and changes only what is not as it should be. */
-  export function idempotent<D, R>(options: {
-    check: () => Awaitable<D | null>;
-    apply: (drift: D) => Awaitable<R>;
-  }): Promise<{ changed: boolean; drift: D | null; result: R | undefined }>;
-  export function idempotentStep<D>(
-    name: string,
-    options: { check: (ctx: StepContext) => Awaitable<D | null>; apply: (ctx: StepContext, drift: D) => Awaitable<any> } & Omit<StepOptions, 'run' | 'check'>,
-  ): Step;
-  /** A step with a check facet, see `check` of StepOptions. */
-  export function checkStep<D>(
-    name: string,
-    options: {
-      check: (ctx: StepContext) => Awaitable<D | null>;
-      apply: (ctx: StepContext, drift: D) => Awaitable<any>;
-      summarize: (drift: D) => Awaitable<string>;
-    } & Omit<StepOptions, 'run' | 'check' | 'summarize'>,
-  ): Step;
-  export class SecretNotFoundError extends Error {
-    readonly key: string;
-  }
-
-  // ---------------------------------------------------------------- matrices and graphs
-
-  export function expandMatrix(matrix: string[] | Record<string, string[]>): Record<string, string>[];
-  export function applyIncludeExclude(
-    all: Record<string, string>[], include?: Record<string, string>[] | null, exclude?: Record<string, string>[] | null,
-  ): Record<string, string>[];
-  export function validateDag(nodes: { name: string; needs?: string[] }[]): { code: string; node: string; message: string; suggestion?: string }[];
-  export function normalizeApproval(approval: Approval | undefined):
-    | { clauses: Approver[]; reason?: string; timeoutSeconds?: number; when: 'always' | 'drift' }
-    | undefined;
-
-  // ---------------------------------------------------------------- schemas
-
-  /** What a value must be. Schemas of zod 4 are accepted as well. */
-  export interface Schema<T> {
-    safeParse(value: unknown): { success: true; data: T } | { success: false; error: any };
-  }
-  export type ZodType<T = any> = SchemaBuilder<T>;
-  export type Infer<S> = S extends Schema<infer T> ? T : never;
-  export type InferShape<S extends Record<string, Schema<any>>> = {
-    [K in keyof S as undefined extends Infer<S[K]> ? never : K]: Infer<S[K]>;
-  } & {
-    [K in keyof S as undefined extends Infer<S[K]> ? K : never]?: Infer<S[K]>;
-  };
-
-  export interface SchemaBuilder<T> extends Schema<T> {
-    parse(value: unknown): T;
-    optional(): SchemaBuilder<T | undefined>;
-    nullable(): SchemaBuilder<T | null>;
-    nullish(): SchemaBuilder<T | null | undefined>;
-    default(value: T | (() => T)): SchemaBuilder<T>;
-    array(): ArrayBuilder<T>;
-    or<U>(other: Schema<U>): SchemaBuilder<T | U>;
-    describe(text: string): this;
-    meta(data: unknown): this;
-    refine(test: (value: T) => unknown, options?: string | { message?: string }): this;
-  }
-  export interface TextBuilder extends SchemaBuilder<string> {
-    min(n: number): this;
-    max(n: number): this;
-    length(n: number): this;
-    nonempty(): this;
-    regex(pattern: RegExp): this;
-    startsWith(text: string): this;
-    endsWith(text: string): this;
-    includes(text: string): this;
-    email(): this;
-    url(): this;
-    uuid(): this;
-  }
-  export interface NumberBuilder extends SchemaBuilder<number> {
-    int(): this;
-    min(n: number): this;
-    max(n: number): this;
-    gte(n: number): this;
-    lte(n: number): this;
-    gt(n: number): this;
-    lt(n: number): this;
-    positive(): this;
-    negative(): this;
-    nonnegative(): this;
-    nonpositive(): this;
-    multipleOf(n: number): this;
-  }
-  export interface ArrayBuilder<T> extends SchemaBuilder<T[]> {
-    min(n: number): this;
-    max(n: number): this;
-    length(n: number): this;
-    nonempty(): this;
-  }
-  export interface ObjectBuilder<S extends Record<string, Schema<any>>> extends SchemaBuilder<InferShape<S>> {
-    readonly shape: S;
-    strict(): ObjectBuilder<S>;
-    passthrough(): ObjectBuilder<S>;
-    extend<M extends Record<string, Schema<any>>>(more: M): ObjectBuilder<Omit<S, keyof M> & M>;
-    partial(): SchemaBuilder<Partial<InferShape<S>>>;
-    pick<K extends keyof S>(keys: Record<K, true>): ObjectBuilder<Pick<S, K>>;
-    omit<K extends keyof S>(keys: Record<K, true>): ObjectBuilder<Omit<S, K>>;
-  }
-
-  export class ZodError extends Error {
-    readonly issues: { code: string; path: (string | number)[]; message: string }[];
-  }
-
-  /** Builds schemas. `import { z } from 'zod'` gives the same where zod is not installed. */
-  export const z: {
-    string(): TextBuilder;
-    number(): NumberBuilder;
-    int(): NumberBuilder;
-    boolean(): SchemaBuilder<boolean>;
-    enum<const V extends readonly string[]>(values: V): SchemaBuilder<V[number]> & { options: V };
-    nativeEnum<E extends Record<string, string>>(values: E): SchemaBuilder<E[keyof E]>;
-    literal<const V extends string | number | boolean | null>(value: V): SchemaBuilder<V>;
-    array<T>(element: Schema<T>): ArrayBuilder<T>;
-    object<S extends Record<string, Schema<any>>>(shape: S): ObjectBuilder<S>;
-    strictObject<S extends Record<string, Schema<any>>>(shape: S): ObjectBuilder<S>;
-    looseObject<S extends Record<string, Schema<any>>>(shape: S): ObjectBuilder<S>;
-    record<V>(key: Schema<string>, value: Schema<V>): SchemaBuilder<Record<string, V>>;
-    tuple<const I extends readonly Schema<any>[]>(items: I): SchemaBuilder<{ -readonly [K in keyof I]: Infer<I[K]> }>;
-    union<const O extends readonly Schema<any>[]>(options: O): SchemaBuilder<Infer<O[number]>>;
-    optional<T>(schema: Schema<T>): SchemaBuilder<T | undefined>;
-    nullable<T>(schema: Schema<T>): SchemaBuilder<T | null>;
-    any(): SchemaBuilder<any>;
-    unknown(): SchemaBuilder<unknown>;
-    null(): SchemaBuilder<null>;
-    undefined(): SchemaBuilder<undefined>;
-    void(): SchemaBuilder<void>;
-    email(): TextBuilder;
-    url(): TextBuilder;
-    uuid(): TextBuilder;
-  };
-  export namespace z {
-    /** The type of the values of a schema. */
-    type infer<S> = Infer<S>;
-  }
 }

@@ -18,6 +18,7 @@ declare module '@kici-dev/sdk' {
     targetBranch?: string;
     /** The branch that a pull request comes from. */
     sourceBranch?: string;
+    /** The branch that a pull request wants to merge into. */
     baseBranch?: string;
     /** The body that the forge sent. */
     payload: any;
@@ -27,8 +28,11 @@ declare module '@kici-dev/sdk' {
     changedFiles?: string[];
     /** The kind of forge: `github`, `generic`, `local`. */
     provider?: string;
+    /** Who did it, as the forge calls them. */
     senderUsername?: string;
+    /** Their id at the forge. */
     senderUserId?: string;
+    /** The repository that it happened in. */
     sourceRepo?: string;
   }
 
@@ -39,6 +43,7 @@ declare module '@kici-dev/sdk' {
     jobs: (Job | Generator)[];
     /** What starts the workflow. Without it the workflow only starts by name. */
     on?: OneOrMany<Trigger>;
+    /** Shown to people. */
     description?: string;
     /** Conditions shown beside the workflow. */
     rules?: Rule[];
@@ -59,25 +64,32 @@ declare module '@kici-dev/sdk' {
       /** How many runs of a group may run at once. Default 1. */
       max?: number;
     };
+    /** Shown beside the workflow; hooks that run are those of jobs and steps. */
     onCancel?: Hook;
+    /** As `onCancel`. */
     cleanup?: Hook;
+    /** As `onCancel`. */
     onSuccess?: Hook;
+    /** As `onCancel`. */
     onFailure?: Hook;
     /** Who must agree before any job runs. */
     approval?: Approval;
   }
 
   export interface Registry {
+    /** Where the registry is, with https://. */
     url: string;
     /** Only packages of this scope, such as `@acme`. At most one registry is without a scope. */
     scope?: string;
     /** The secret that holds the token, `<context>:<secret>`. */
     tokenSecret: string;
+    /** Sends the token with every request. */
     alwaysAuth?: boolean;
   }
 
   export interface Workflow extends WorkflowOptions {
     readonly _tag: 'Workflow';
+    /** The name, unique in the repository. */
     readonly name: string;
   }
 
@@ -147,12 +159,17 @@ declare module '@kici-dev/sdk' {
     concurrencyGroup?: string | ((event: EventEnvelope) => Awaitable<string>);
     /** Conditions; when one is false the job's steps are skipped and the job succeeds. */
     rules?: Rule[];
+    /** Runs when the job is cancelled, within `gracePeriod`. */
     onCancel?: Hook;
     /** Runs at the end in every case, after `onSuccess` or `onFailure`. Its failure fails the job. */
     cleanup?: Hook;
+    /** Runs after the last step when all went well. Its failure fails the job. */
     onSuccess?: Hook;
+    /** Runs after a step that failed the job. */
     onFailure?: Hook;
+    /** Runs before each step. Its failure is logged and nothing else. */
     beforeStep?: Hook;
+    /** Runs after each step. Its failure is logged and nothing else. */
     afterStep?: Hook;
     /** Whether the repository is cloned. Default true. */
     checkout?: boolean;
@@ -162,6 +179,7 @@ declare module '@kici-dev/sdk' {
     init?: InitSpec | InitSpec[];
     /** Restored before the first step, saved after success. */
     cache?: OneOrMany<CacheSpec>;
+    /** What the job needs of the machine. A request must not be above its limit. */
     resources?: {
       /** What the job needs: `cpus` as a number, `memory` such as `512m` or `2g`. */
       requests?: { cpus?: number; memory?: string };
@@ -174,6 +192,7 @@ declare module '@kici-dev/sdk' {
     timeout?: number;
     /** Who must agree before the job runs. */
     approval?: Approval;
+    /** Shown to people. */
     description?: string;
   }
 
@@ -186,6 +205,7 @@ declare module '@kici-dev/sdk' {
 
   export interface Job extends JobOptions {
     readonly _tag: 'Job';
+    /** The name, unique in the workflow. */
     name?: string;
     /** Outputs of the job, to be read inside functions of later jobs: `build.result.version.tag`. */
     readonly result: any;
@@ -207,7 +227,9 @@ declare module '@kici-dev/sdk' {
 
   export interface DynamicGroup {
     readonly _tag: 'DynamicGroup';
+    /** The name of the group. */
     group: string;
+    /** On which ends of its jobs. */
     when?: When;
   }
 
@@ -220,6 +242,7 @@ declare module '@kici-dev/sdk' {
     $: Shell;
     /** The files of that checkout. */
     files: Files;
+    /** What it is called for. */
     ctx: {
       workflow: { name: string };
       event: EventEnvelope;
@@ -231,6 +254,7 @@ declare module '@kici-dev/sdk' {
     log: Log;
     /** The agent's variables without those of any job; contexts are not bound yet. */
     env: Record<string, string | undefined>;
+    /** What the server knows of its machines. */
     kici: KiciApi;
   }
 
@@ -281,8 +305,11 @@ declare module '@kici-dev/sdk' {
     retry?: number | RetryOptions;
     /** Restored before the step, saved after it where the key is new. */
     cache?: OneOrMany<CacheSpec>;
+    /** Conditions; when one is false the step is skipped. */
     rules?: Rule[];
+    /** Runs when the job is cancelled after this step has begun. */
     onCancel?: Hook;
+    /** Runs after `onCancel`. */
     cleanup?: Hook;
     /** Who must agree before the step runs, or before drift is removed. */
     approval?: Approval;
@@ -294,10 +321,12 @@ declare module '@kici-dev/sdk' {
     drift?: Schema<any>;
     /** Gives the outputs when there is no drift. */
     whenInSync?: (ctx: StepContext) => Awaitable<any>;
+    /** Shown to people. */
     description?: string;
   }
 
   export interface RetryOptions {
+    /** How many attempts in all, at least 1. */
     maxAttempts: number;
     /** Pause after the first attempt. Default 1000. */
     delayMs?: number;
@@ -311,6 +340,7 @@ declare module '@kici-dev/sdk' {
 
   export interface Step {
     readonly _tag: 'Step';
+    /** The name, under which its outputs are kept. */
     name?: string;
     /** Outputs of the step, to be read inside functions of later steps. */
     readonly result: any;
@@ -324,6 +354,7 @@ declare module '@kici-dev/sdk' {
 
   export interface ParallelGroup {
     readonly _tag: 'ParallelGroup';
+    /** The name; default `parallel-N`. */
     name?: string;
   }
 
@@ -367,6 +398,7 @@ declare module '@kici-dev/sdk' {
   export type HookFunction = (ctx: HookContext) => Awaitable<void>;
 
   export interface HookContext extends StepContext {
+    /** How the job stands or has ended. */
     outcome: {
       status: 'cancelled' | 'success' | 'failed';
       reason?: string;
