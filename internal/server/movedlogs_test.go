@@ -197,6 +197,21 @@ func requireRange(t *testing.T, what string, h *servertest.Home, path, whole str
 	}
 }
 
+// TestLinesThatComeToAnotherNodeAfterTheEndAreOfTheLog ends a job at one node, while lines of it are still with the agent.
+func TestLinesThatComeToAnotherNodeAfterTheEndAreOfTheLog(t *testing.T) {
+	homes, _, a := threeNodes(t)
+	a.chunk("c0", "line 0", "line 1")
+	a.Send(wire.JobStatus{MessageID: "e", RunID: a.job.RunID, JobID: a.job.JobID, State: ci.JobSuccess, Timestamp: 2})
+	homes[0].AwaitRuns(t, 1)
+	a.Cut()
+	a.Peer = homes[2].Dial(t)
+	a.Hello(homes[2], register("traveller"))
+	a.chunk("c1", "line 2", "line 3", "line 4")
+	for i, h := range homes {
+		requireLog(t, fmt.Sprint("node ", i), h, a, []string{"line 0", "line 1", "line 2", "line 3", "line 4"})
+	}
+}
+
 // TestAStepThatCannotHaveRunOnAGoneNodeMissesNothing asks for a step that began long after the job had left the node.
 func TestAStepThatCannotHaveRunOnAGoneNodeMissesNothing(t *testing.T) {
 	homes, running, a := threeNodes(t)

@@ -21,12 +21,13 @@ import (
 // notAssigned is what an agent reads when it speaks of a job that was given to somebody else, or is over.
 const notAssigned = "job no longer assigned to this agent"
 
-// Owned tells how an agent may speak of a job. See the type.
+// Owned tells how an agent may speak of a job. See the type. It notes that this node has a part of the job's log from now
+// on, where the agent brings what is left of a job without taking it up again.
 func (e *Engine) Owned(ctx context.Context, agentID, jobID string) (Owned, error) {
 	o := Owned{JobID: jobID}
 	var completed sql.NullInt64
-	var holder sql.NullString
-	err := e.db.Read().QueryRowContext(ctx, selectOwner, jobID).Scan(&o.RunID, &o.JobName, &completed, &holder)
+	var holder, node sql.NullString
+	err := e.db.Read().QueryRowContext(ctx, selectOwner, jobID).Scan(&o.RunID, &o.JobName, &completed, &holder, &node)
 	if isNoRows(err) {
 		return Owned{}, ErrNotOwner
 	}
@@ -35,7 +36,10 @@ func (e *Engine) Owned(ctx context.Context, agentID, jobID string) (Owned, error
 	}
 	if holder.Valid && holder.String == agentID {
 		o.Past = completed.Valid && e.clock.Millis() > completed.Int64+e.settings.LateMessages.Milliseconds()
-		return o, nil
+		if !o.Past && node.String != e.settings.NodeID {
+			err = e.noteStay(ctx, jobID)
+		}
+		return o, err
 	}
 	held, err := queue.WasHeldBy(ctx, e.db.Read(), jobID, agentID)
 	if err != nil {
@@ -46,6 +50,14 @@ func (e *Engine) Owned(ctx context.Context, agentID, jobID string) (Owned, error
 	}
 	o.Past = true
 	return o, nil
+}
+
+// noteStay keeps that an agent has come to this node with what is left of a job that it does not take up again: lines of
+// its log will lie here.
+func (e *Engine) noteStay(ctx context.Context, jobID string) error {
+	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		return queue.NoteStay(ctx, tx, jobID, queue.Stay{NodeID: e.settings.NodeID, Since: e.clock.Millis()})
+	})
 }
 
 // Acked takes an agent's job.ack. An agent that is no longer the job's owner is fenced off: it must not start. It touches
@@ -256,7 +268,7 @@ func (e *Engine) gone(ctx context.Context, jobID string, d lifecycle.Departure) 
 }
 
 const (
-	selectOwner = `SELECT j.run_id, j.job_name, j.completed_at, q.agent_id
+	selectOwner = `SELECT j.run_id, j.job_name, j.completed_at, q.agent_id, q.node_id
 FROM execution_jobs j LEFT JOIN dispatch_queue q ON q.id = j.job_id WHERE j.job_id = $1`
 
 	// The progress time moves only when the counter does, so that a stalled job can be told from a quiet one.

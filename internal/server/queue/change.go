@@ -54,7 +54,7 @@ WHERE id = $1 AND status IN ('dispatched', 'recovering')`, jobID, nodeID))
 	if err != nil || !ok {
 		return ok, err
 	}
-	return true, noteMove(ctx, tx, jobID, Stay{nodeID, now})
+	return true, NoteStay(ctx, tx, jobID, Stay{nodeID, now})
 }
 
 // Complete ends a row whose job was done.

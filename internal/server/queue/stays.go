@@ -45,8 +45,8 @@ func Stays(ctx context.Context, q store.Querier, jobID string) ([]Stay, error) {
 
 func sameNode(a, b Stay) bool { return a.NodeID == b.NodeID }
 
-// noteMove keeps that the job's latest delivery is with a node now, unless it was there before.
-func noteMove(ctx context.Context, tx *store.Tx, jobID string, to Stay) error {
+// NoteStay keeps that the agent of a job's latest delivery is with a node now, unless it was there before.
+func NoteStay(ctx context.Context, tx *store.Tx, jobID string, to Stay) error {
 	var first, moved string
 	var attempt int64
 	err := tx.QueryRowContext(ctx, "SELECT attempt, node_id, moved FROM dispatch_attempts WHERE job_id = $1 ORDER BY attempt DESC LIMIT 1", jobID).
