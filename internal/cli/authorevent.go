@@ -63,6 +63,7 @@ func (t *trial) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&t.contexts, "context", nil, "secret of a context, CONTEXT.NAME=value, or CONTEXT.NAME to take it from a variable NAME")
 	f.BoolVar(&t.debug, "debug", false, "show the event and what is logged for debugging")
 	f.BoolVar(&t.json, "json", false, "print one JSON object")
+	t.complete(cmd)
 }
 
 // prepare compiles the workflows and makes the event.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/kit/docker/dockertest"
 )
 
 var (
@@ -73,8 +75,10 @@ func newWalk(t *testing.T) *walk {
 	if err := os.WriteFile(config, []byte("[user]\nname = t\nemail = t@example.org\n[init]\ndefaultBranch = main\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	engine := dockertest.New(t)
+	engine.Images, engine.Process = []string{"debian:12"}, dockertest.Here
 	return &walk{t: t, dir: home, env: append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"HOME="+home, "KICI_RUN_DIR="+filepath.Join(home, "runs"), "GIT_CONFIG_GLOBAL="+config, "GIT_CONFIG_NOSYSTEM=1")}
+		"HOME="+home, "DOCKER_HOST=unix://"+engine.Socket, "KICI_RUN_DIR="+filepath.Join(home, "runs"), "GIT_CONFIG_GLOBAL="+config, "GIT_CONFIG_NOSYSTEM=1")}
 }
 
 func (w *walk) write(name, text string) {

@@ -52,6 +52,16 @@ func (p Process) fixtureCommand() *cobra.Command {
 	return cmd
 }
 
+// complete offers the names of events.
+func (f *fixtures) complete(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	quiet := *f
+	quiet.Stderr = io.Discard
+	return beginWith(quiet.names(cmd.Context()), begun), cobra.ShellCompDirectiveNoFileComp
+}
+
 func (f *fixtures) builtIn(name string) (sample.Delivery, error) {
 	d, known, err := sample.Make(name, sample.Settings{Branch: "main", SHA: strings.Repeat("2", 40), Repo: "acme/app"})
 	switch {
@@ -286,7 +296,8 @@ func (f *fixtures) content(from string) ([]byte, error) {
 func (f *fixtures) showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Print a fixture, or a built-in event", Example: "  kici fixture show real-push", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
+		ValidArgsFunction: f.complete,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
 	}
 }
 

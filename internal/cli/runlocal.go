@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -167,7 +166,6 @@ func (l *localRun) works() ([]local.Work, error) {
 	if len(issues) > 0 {
 		return nil, usage("%w", &inputs.Error{Issues: issues})
 	}
-	given = append(given, l.fixtureInputs(given)...)
 	works := make([]local.Work, len(chosen))
 	for i, w := range chosen {
 		works[i] = local.Work{Workflow: w, Event: l.event, Source: l.source, Host: "localhost"}
@@ -177,18 +175,20 @@ func (l *localRun) works() ([]local.Work, error) {
 		case l.check:
 			works[i].CheckMode = "check"
 		}
-		if works[i].Inputs, err = l.inputsOf(w, given); err != nil {
+		if works[i].Inputs, err = l.inputsOf(w, append(l.fixtureInputs(w, given), given...)); err != nil {
 			return nil, err
 		}
 	}
 	return works, nil
 }
 
-// fixtureInputs are the inputs of the fixture that were not given otherwise.
-func (l *localRun) fixtureInputs(given []inputs.Given) (more []inputs.Given) {
-	for _, name := range slices.Sorted(maps.Keys(l.trial.inputs)) {
-		if !slices.ContainsFunc(given, func(g inputs.Given) bool { return g.Key == name }) {
-			more = append(more, inputs.Given{Key: name, Value: l.trial.inputs[name]})
+// fixtureInputs are the inputs of the fixture that the workflow knows and that were not given otherwise. A fixture may
+// bring more than one workflow needs, since it can start several.
+func (l *localRun) fixtureInputs(w lockfile.Workflow, given []inputs.Given) (more []inputs.Given) {
+	for _, known := range inputs.OfDispatch(w) {
+		value, brought := l.trial.inputs[known.Name]
+		if brought && !slices.ContainsFunc(given, func(g inputs.Given) bool { return g.Key == known.Name }) {
+			more = append(more, inputs.Given{Key: known.Name, Value: value})
 		}
 	}
 	return more

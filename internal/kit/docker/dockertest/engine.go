@@ -105,7 +105,10 @@ func (e *Engine) routes() http.Handler {
 		answer(w, 200, map[string]any{"OSType": "linux", "Architecture": "x86_64", "SecurityOptions": options})
 	})
 	mux.HandleFunc("GET /{v}/images/{name...}", func(w http.ResponseWriter, r *http.Request) {
-		if !slices.Contains(e.Images, strings.TrimSuffix(r.PathValue("name"), "/json")) {
+		e.mu.Lock()
+		has := slices.Contains(e.Images, strings.TrimSuffix(r.PathValue("name"), "/json"))
+		e.mu.Unlock()
+		if !has {
 			answer(w, 404, map[string]any{"message": "No such image"})
 		}
 	})
@@ -167,9 +170,10 @@ func (e *Engine) with(do func(http.ResponseWriter, *http.Request, *container)) h
 // pull answers as engines do: with a status of success, and the failure in the stream.
 func (e *Engine) pull(w http.ResponseWriter, r *http.Request) {
 	image := r.URL.Query().Get("fromImage")
-	answer(w, 200, map[string]any{"status": "Pulling from " + image})
+	news := json.NewEncoder(w)
+	_ = news.Encode(map[string]any{"status": "Pulling from " + image}) // a client that has gone reads nothing
 	if !slices.Contains(e.Remote, image) {
-		answer(w, 200, map[string]any{"errorDetail": map[string]any{"message": "denied"}, "error": "denied"})
+		_ = news.Encode(map[string]any{"errorDetail": map[string]any{"message": "denied"}, "error": "denied"})
 		return
 	}
 	e.mu.Lock()
@@ -197,16 +201,21 @@ func (e *Engine) attach(w http.ResponseWriter, _ *http.Request, c *container) {
 		answer(w, 500, map[string]any{"message": err.Error()})
 		return
 	}
+	e.mu.Lock()
+	c.conn = conn // before the answer, which lets the client start it
+	e.mu.Unlock()
 	_, _ = io.WriteString(conn, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-	c.conn = conn
 }
 
 func (e *Engine) start(w http.ResponseWriter, _ *http.Request, c *container) {
+	e.mu.Lock()
+	conn := c.conn
+	e.mu.Unlock()
 	go func() {
 		defer close(c.ended)
-		defer c.conn.Close()
+		defer conn.Close()
 		var mu sync.Mutex
-		c.code = e.Process(c.Made, c.conn, &stream{&mu, c.conn, 1}, &stream{&mu, c.conn, 2}, c.signals, c.killed)
+		c.code = e.Process(c.Made, conn, &stream{&mu, conn, 1}, &stream{&mu, conn, 2}, c.signals, c.killed)
 	}()
 	w.WriteHeader(http.StatusNoContent)
 }

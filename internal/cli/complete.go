@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kici/internal/agent/local"
+	"kici/internal/author/compile"
+	"kici/internal/core/lockfile"
+)
+
+// complete makes a shell know the events, workflows and jobs of the repository. What cannot be read has no names to offer.
+func (t *trial) complete(cmd *cobra.Command) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		f := &fixtures{Process: Process{Stderr: io.Discard}, dir: t.root(cmd.Context()), kiciDir: t.kiciDir}
+		return beginWith(f.names(cmd.Context()), begun), cobra.ShellCompDirectiveDefault // a file can hold an event, too
+	}
+	for flag, names := range map[string]func(lockfile.Workflow) []string{
+		"workflow": func(w lockfile.Workflow) []string { return []string{w.Name} },
+		"job": func(w lockfile.Workflow) (names []string) {
+			for _, j := range w.Jobs {
+				if j.Name != "" && (t.workflow == "" || t.workflow == w.Name) {
+					names = append(names, j.Name)
+				}
+			}
+			return names
+		},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+			var all []string
+			for _, w := range t.compiled(cmd.Context()) {
+				all = append(all, names(w)...)
+			}
+			return beginWith(all, begun), cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+}
+
+// root is that of the repository, else the folder itself.
+func (t *trial) root(ctx context.Context) string {
+	repo, err := local.Describe(ctx, t.dir)
+	if err != nil || repo.Root == "" {
+		return t.dir
+	}
+	return repo.Root
+}
+
+// compiled are the workflows of the lock file, which is at hand at once.
+func (t *trial) compiled(ctx context.Context) []lockfile.Workflow {
+	raw, err := os.ReadFile(filepath.Join(inRoot(t.root(ctx), t.kiciDir), compile.LockName))
+	if err != nil {
+		return nil
+	}
+	lock, bad := lockfile.Load(raw, "this repository", "working copy")
+	if bad != nil {
+		return nil
+	}
+	return lock.Workflows
+}
+
+// names are those of all events, each with what it is about.
+func (f *fixtures) names(ctx context.Context) []string {
+	list, err := f.list(ctx)
+	if err != nil {
+		return nil
+	}
+	names := make([]string, len(list))
+	for i, one := range list {
+		about, _, _ := strings.Cut(one.About, "\n")
+		names[i] = cobra.CompletionWithDesc(one.Name, about)
+	}
+	return names
+}
+
+// beginWith are those that what somebody has begun to write may become.
+func beginWith(names []string, begun string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, begun) })
+}
