@@ -46,6 +46,9 @@ var (
 	ErrUnknownType = errors.New("unknown message type")
 )
 
+// ErrTooLarge says that a frame is larger than MaxFrame. The other end would close the connection over it.
+var ErrTooLarge = errors.New("frame is too large")
+
 // UnknownTypeError is an ErrUnknownType that names the type.
 type UnknownTypeError struct{ Type string }
 
@@ -100,7 +103,8 @@ func decode(raw []byte, types map[string]*plan, clean bool) (Message, error) {
 	return v.Interface().(Message), nil
 }
 
-// Encode writes a frame. Required lists, maps and objects that are nil are written as empty ones.
+// Encode writes a frame. Required lists, maps and objects that are nil are written as empty ones. Error: ErrTooLarge, or one
+// of a member that is no JSON.
 func Encode(m Message) ([]byte, error) {
 	v := reflect.New(reflect.TypeOf(m)).Elem()
 	v.Set(reflect.ValueOf(m))
@@ -117,7 +121,11 @@ func Encode(m Message) ([]byte, error) {
 	raw := out.Bytes()
 	// The body's opening brace becomes unnecessary behind the type; every message has at least one required member.
 	raw = append(raw[:start], raw[start+1:]...)
-	return bytes.TrimRight(raw, "\n"), nil
+	raw = bytes.TrimRight(raw, "\n")
+	if len(raw) > MaxFrame {
+		return nil, fmt.Errorf("encode %s of %d bytes: %w", m.MessageType(), len(raw), ErrTooLarge)
+	}
+	return raw, nil
 }
 
 // catalogue makes the table of one direction from a zero value of each message.

@@ -11,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"kici/internal/core/label"
+	"kici/internal/core/wire"
 	"kici/internal/kit/service"
 	"kici/internal/server/engine"
 	"kici/internal/server/queue"
@@ -281,16 +282,25 @@ func (d *Dispatcher) claim(ctx context.Context, offers []offer) (claimed []strin
 func (d *Dispatcher) send(ctx context.Context, jobID string, a Agent) (connected bool, err error) {
 	frame, err := d.frame(ctx, jobID, a)
 	if unusable, ok := errors.AsType[*unusableError](err); ok {
-		d.log.Warn("job cannot be dispatched", "job", jobID, "category", unusable.category, "err", unusable.cause)
-		return true, d.engine.CannotDispatch(ctx, jobID, unusable.category, unusable.message)
+		return true, d.fail(ctx, jobID, unusable)
 	}
 	if err != nil {
 		return true, err // the ack deadline brings the job back
 	}
-	if err := d.hub.Dispatch(ctx, a.ConnectionID, frame); err != nil {
+	err = d.hub.Dispatch(ctx, a.ConnectionID, frame)
+	if errors.Is(err, wire.ErrTooLarge) {
+		return true, d.fail(ctx, jobID, tooLarge(frame, err))
+	}
+	if err != nil {
 		d.log.Info("dispatch not written", "job", jobID, "agent", a.ID, "err", err)
 		return false, d.engine.Unsent(ctx, a.ID, jobID)
 	}
 	d.log.Info("job dispatched", "run", frame.RunID, "job", jobID, "agent", a.ID)
 	return true, nil
+}
+
+// fail ends a job that no agent can be given.
+func (d *Dispatcher) fail(ctx context.Context, jobID string, why *unusableError) error {
+	d.log.Warn("job cannot be dispatched", "job", jobID, "category", why.category, "err", why.cause)
+	return d.engine.CannotDispatch(ctx, jobID, why.category, why.message)
 }

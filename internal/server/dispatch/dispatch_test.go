@@ -32,6 +32,7 @@ type fakeHub struct {
 	sent   []string // "agent job"
 	frames []wire.JobDispatch
 	gone   string // a connection that ended
+	large  bool   // no frame fits
 	active int    // jobs that the agents say they have
 	// arrived is told of every dispatch when a test waits for one.
 	arrived chan string
@@ -44,6 +45,9 @@ func (h *fakeHub) Active() int { return h.active }
 func (h *fakeHub) Dispatch(_ context.Context, connection string, frame wire.JobDispatch) error {
 	if connection == h.gone {
 		return errors.New("closed")
+	}
+	if h.large {
+		return fmt.Errorf("dispatch: %w", wire.ErrTooLarge)
 	}
 	h.sent = append(h.sent, connection+" "+frame.JobID)
 	h.frames = append(h.frames, frame)
@@ -184,23 +188,42 @@ func TestJobWhoseSecretsCannotBeReadFails(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
 		b := newBench(t, db, hub, fakeSecrets{err: dispatch.Permanent(errors.New("scope default: wrong master key"))})
-		b.register("j", on("linux"))
-		if sent := b.pass(); len(sent) != 0 {
-			t.Errorf("sent %v", sent)
-		}
-		var status, failure string
-		err := db.Read().QueryRowContext(t.Context(), "SELECT status, init_failure FROM execution_jobs WHERE job_id = 'j'").Scan(&status, &failure)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var f ci.InitFailure
-		if err := json.Unmarshal([]byte(failure), &f); err != nil {
-			t.Fatal(err)
-		}
-		if status != "failed" || f.Category != ci.InitSecretResolution || f.Message != "Secret resolution failed: scope default: wrong master key" {
-			t.Errorf("job is %s with %+v", status, f)
+		b.failsAs(ci.InitSecretResolution, "Secret resolution failed: scope default: wrong master key")
+	})
+}
+
+func TestJobThatNoFrameHoldsFailsAndSaysWhatIsLarge(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}, large: true}
+		b := newBench(t, db, hub, fakeSecrets{})
+		b.failsAs(ci.InitEnvironmentRules, "The job does not fit into the 26214400 bytes that its agent can be sent: its configuration with the event has 36")
+		hub.large = false
+		b.register("next", on("linux"))
+		if diff := cmp.Diff([]string{"a next"}, b.pass()); diff != "" {
+			t.Errorf("its agent is not free again (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// failsAs gives a job out, which must fail.
+func (b *bench) failsAs(category, message string) {
+	b.t.Helper()
+	b.register("j", on("linux"))
+	if sent := b.pass(); len(sent) != 0 {
+		b.t.Errorf("sent %v", sent)
+	}
+	var status, failure string
+	err := b.db.Read().QueryRowContext(b.t.Context(), "SELECT status, init_failure FROM execution_jobs WHERE job_id = 'j'").Scan(&status, &failure)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var f ci.InitFailure
+	if err := json.Unmarshal([]byte(failure), &f); err != nil {
+		b.t.Fatal(err)
+	}
+	if status != "failed" || f.Category != category || f.Message != message {
+		b.t.Errorf("job is %s with %+v", status, f)
+	}
 }
 
 func TestConnectionThatEndsInTheSameMomentGivesTheJobBack(t *testing.T) {

@@ -3,6 +3,8 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -57,6 +59,24 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 		OrgID:               in.OrgID, RepoID: in.Repo, CacheRefScope: in.CacheScope,
 		SourceTarURL: packed.SourceURL, SourceTarHash: packed.SourceHash, DepsURL: packed.DepsURL, DepsHash: packed.DepsHash,
 	}, nil
+}
+
+// tooLarge explains a dispatch that no agent would read, by what makes it large.
+func tooLarge(frame wire.JobDispatch, cause error) *unusableError {
+	outputs, most, name := 0, -1, ""
+	for _, of := range slices.Sorted(maps.Keys(frame.UpstreamJobOutputs)) {
+		size := len(frame.UpstreamJobOutputs[of])
+		outputs += size
+		if size > most {
+			most, name = size, of
+		}
+	}
+	message := fmt.Sprintf("The job does not fit into the %d bytes that its agent can be sent: its configuration with the event has %d",
+		wire.MaxFrame, len(frame.JobConfig))
+	if outputs > 0 {
+		message += fmt.Sprintf(", the outputs of the jobs that it needs have %d, most of them from %s with %d", outputs, name, most)
+	}
+	return &unusableError{category: ci.InitEnvironmentRules, message: message, cause: cause}
 }
 
 // packed finds what a build has packed for the job. Trouble with that costs the agent the time to get it by itself.

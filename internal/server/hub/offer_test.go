@@ -1,6 +1,9 @@
 package hub
 
 import (
+	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,6 +34,10 @@ func TestDispatchCancelAndDrop(t *testing.T) {
 	}
 	if got := expect[wire.JobDispatch](p); string(got.JobConfig) != `{"name":"unit"}` {
 		t.Errorf("got %+v", got)
+	}
+	huge := wire.JobDispatch{MessageID: "d", RunID: "r", JobID: "j", JobConfig: json.RawMessage(`{"name":"` + strings.Repeat("x", wire.MaxFrame) + `"}`)}
+	if err := b.Dispatch(t.Context(), id, huge); !errors.Is(err, wire.ErrTooLarge) {
+		t.Errorf("a frame that the agent would not read: %v", err)
 	}
 	cancel := wire.JobCancel{MessageID: "c", RunID: "r", JobID: "j", Reason: "enough", Force: true}
 	if !b.Send("a", cancel) {
