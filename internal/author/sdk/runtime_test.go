@@ -241,7 +241,7 @@ export async function run() {
 }
 
 func TestGraphsAreChecked(t *testing.T) {
-	vm := machine(t, `import { validateDag } from './matrix';
+	vm := machine(t, `import { validateDag } from './graph';
 export const run = (nodes) => validateDag(nodes).map((p) => p.code + ' ' + p.message + (p.suggestion ? ' ~' + p.suggestion : ''));
 export function chain(n) {
   const nodes = Array.from({ length: n }, (_, i) => ({ name: 'j' + i, needs: i ? ['j' + (i - 1)] : [] }));

@@ -3,11 +3,11 @@
 import { siteOf } from './site';
 import { checkHooks, describeNeeds, duration, flags, holdable, text, warnUnknown } from './describe';
 import { describeRules, describeSteps } from './describe-steps';
-import { suggest } from './describe-triggers';
 import { readRunsOn, readRunsOnAll, type LabelMatcher } from './labels';
 import { checkInit, normalizeApproval, normalizeCacheSpecs } from './normalize';
 import { checkResources } from './resources';
 import { Report, compact, flag } from './report';
+import { suggest } from './spelling';
 
 type Fields = Record<string, unknown>;
 

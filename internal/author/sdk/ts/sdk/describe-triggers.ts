@@ -2,8 +2,8 @@
 
 import { siteOf } from './site';
 import { describeInput } from './schema-tools';
-import { nearest } from './matrix';
 import { Report, compact } from './report';
+import { suggest } from './spelling';
 
 type Entry = Record<string, unknown>;
 
@@ -67,12 +67,6 @@ function checkOptions(t: any, stack: string, report: Report): void {
       }
     }
   }
-}
-
-/** "did you mean" for a word, if one of the candidates is near. */
-export function suggest(word: string, candidates: string[]): string | undefined {
-  const near = nearest(word, candidates);
-  return near && `did you mean '${near}'?`;
 }
 
 function entries(kind: string, o: any, stack: string, report: Report): Entry[] {

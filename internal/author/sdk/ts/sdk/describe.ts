@@ -2,13 +2,14 @@
 // that a generator made.
 
 import { siteOf } from './site';
-import { describeTriggers, suggest } from './describe-triggers';
+import { describeTriggers } from './describe-triggers';
 import { describeJob } from './describe-job';
 import { describeRules } from './describe-steps';
 import { normalizeApproval } from './normalize';
 import { resolveWhen } from './needs';
-import { validateDag } from './matrix';
+import { validateDag } from './graph';
 import { Report, compact, flag } from './report';
+import { suggest } from './spelling';
 
 export { describeJob } from './describe-job';
 export { flattenSteps } from './describe-steps';

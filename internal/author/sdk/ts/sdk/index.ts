@@ -11,7 +11,8 @@ export { defineEvent, defineDispatchInputs, fixture } from './events';
 export {
   waitFor, waitForStep, waitForHostAlive, restartHost, WaitForTimeoutError, idempotent, idempotentStep, checkStep,
 } from './checks';
-export { expandMatrix, applyIncludeExclude, validateDag } from './matrix';
+export { expandMatrix, applyIncludeExclude } from './matrix';
+export { validateDag } from './graph';
 export { normalizeApproval } from './normalize';
 export { SecretNotFoundError } from './runtime';
 export { z } from './zod';
