@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -137,7 +138,7 @@ func (a *admin) reportTrigger(ctx context.Context, c *client.Client, done adminw
 func evaluated(ctx context.Context, c *client.Client, org, id string) (adminwire.Delivery, error) {
 	deadline := time.Now().Add(evaluationTime)
 	for {
-		d, err := c.Delivery(ctx, org, id)
+		d, err := c.Delivery(ctx, org, id, false)
 		if err != nil || d.Status != received || time.Now().After(deadline) {
 			return d, err
 		}
@@ -184,9 +185,10 @@ func (a *admin) deliveriesCommand() *cobra.Command {
 		Use:     "deliveries",
 		Aliases: []string{"event-log"},
 		Short:   "List what sources have sent, and what became of it",
-		Example: "  kici admin deliveries --status failed",
+		Example: "  kici admin deliveries --status failed\n  kici admin deliveries show DELIVERY --include-payload | kici fixture add real-push - --event push",
 		Args:    cobra.NoArgs,
 	}
+	cmd.AddCommand(a.deliveryCommand())
 	cmd.Flags().StringVar(&status, "status", "", "received, processed, duplicate, lockfile_missing, lockfile_corrupt, failed or shed")
 	cmd.Flags().StringVar(&event, "event", "", "name of the event")
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many, 200 at most")
@@ -206,4 +208,53 @@ func (a *admin) deliveriesCommand() *cobra.Command {
 		return nil
 	})
 	return cmd
+}
+
+// deliveryCommand shows one delivery.
+func (a *admin) deliveryCommand() *cobra.Command {
+	var payload bool
+	cmd := &cobra.Command{
+		Use:   "show DELIVERY",
+		Short: "Show one delivery, or print what its sender sent",
+		Long: "Shows what became of a delivery. With --include-payload it prints the body as it was received and nothing else, for a fixture of\n" +
+			"kici preview and kici run local. The server keeps bodies as long as it remembers the ids of deliveries, a day by default.",
+		Example: "  kici admin deliveries show DELIVERY\n  kici admin deliveries show DELIVERY --include-payload > push.json",
+		Args:    cobra.ExactArgs(1),
+	}
+	cmd.Flags().BoolVar(&payload, "include-payload", false, "print the body alone; with --json, print it with the rest")
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		d, err := c.Delivery(ctx, a.org, args[0], payload)
+		switch {
+		case err != nil:
+			return err
+		case a.json:
+			return a.printJSON(d)
+		case payload:
+			return a.writePayload(d)
+		}
+		a.describeDelivery(d)
+		return nil
+	})
+	return cmd
+}
+
+// writePayload prints the body of a delivery.
+func (a *admin) writePayload(d adminwire.Delivery) error {
+	if d.PayloadReadError != "" {
+		return fmt.Errorf("delivery %s: %s", d.DeliveryID, d.PayloadReadError)
+	}
+	var body string
+	if json.Unmarshal(d.Payload, &body) != nil {
+		body = string(d.Payload)
+	}
+	_, err := fmt.Fprintln(a.Stdout, body)
+	return err
+}
+
+func (a *admin) describeDelivery(d adminwire.Delivery) {
+	pairs(a.Stdout, [2]string{"delivery", d.DeliveryID}, [2]string{"received", when(d.ReceivedAt)}, [2]string{"source", d.RoutingKey},
+		[2]string{"event", d.Event}, [2]string{"action", text(d.Action)}, [2]string{"repository", text(d.RepoIdentifier)},
+		[2]string{"ref", text(d.Ref)}, [2]string{"status", d.Status}, [2]string{"workflows", fmt.Sprint(d.MatchedCount)},
+		[2]string{"run", text(d.RunID)}, [2]string{"remark", text(d.ErrorMessage)},
+		[2]string{"body", fmt.Sprintf("%d bytes, SHA-256 %s", d.PayloadSizeBytes, d.PayloadHash)})
 }

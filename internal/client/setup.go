@@ -95,10 +95,14 @@ func (c *Client) Deliveries(ctx context.Context, org, status, event string, limi
 	return out, c.call(ctx, "GET", deliveriesPath, v, nil, &out)
 }
 
-// Delivery reads what became of one delivery.
-func (c *Client) Delivery(ctx context.Context, org, id string) (adminwire.Delivery, error) {
+// Delivery reads what became of one delivery, with what its sender sent where that is asked for.
+func (c *Client) Delivery(ctx context.Context, org, id string, payload bool) (adminwire.Delivery, error) {
+	v := url.Values{"orgId": {org}}
+	if payload {
+		v.Set("includePayload", "true")
+	}
 	var out adminwire.Delivery
-	return out, c.call(ctx, "GET", at(deliveriesPath+"/", id), url.Values{"orgId": {org}}, nil, &out)
+	return out, c.call(ctx, "GET", at(deliveriesPath+"/", id), v, nil, &out)
 }
 
 const secretsPath = "/api/v1/admin/secrets"

@@ -96,6 +96,11 @@ type Delivery struct {
 	PayloadOmittedReason *string `json:"payloadOmittedReason"`
 	PayloadSizeBytes     int64   `json:"payloadSizeBytes"`
 	PayloadHash          string  `json:"payloadHash"`
+
+	// Payload is the body as it was received, where it was asked for: its JSON, or else the text as a JSON string.
+	Payload json.RawMessage `json:"payload,omitempty"`
+	// PayloadReadError says why it is not there although it was asked for.
+	PayloadReadError string `json:"payloadReadError,omitempty"`
 }
 
 // DeliveryList is a page of deliveries, newest first.

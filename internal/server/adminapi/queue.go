@@ -1,6 +1,8 @@
 package adminapi
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +11,8 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
+	"kici/internal/server/auth"
+	"kici/internal/server/inbox"
 	"kici/internal/server/report"
 )
 
@@ -80,6 +84,10 @@ func (a *API) listDeliveries(r *http.Request) (answer, error) {
 
 // showDelivery needs the organisation: two of them may have deliveries of one id.
 func (a *API) showDelivery(r *http.Request) (answer, error) {
+	withPayload := truthy(r, "includePayload")
+	if role := caller(r).Role; withPayload && !role.May(auth.EventLogReadPayload) {
+		return answer{}, refuse(http.StatusForbidden, fmt.Sprintf("Role %q does not have permission %q", role, auth.EventLogReadPayload))
+	}
 	if err := required(r, "orgId"); err != nil {
 		return answer{}, err
 	}
@@ -94,5 +102,26 @@ func (a *API) showDelivery(r *http.Request) (answer, error) {
 	if err := allow(r, d.RoutingKey); err != nil {
 		return answer{}, err
 	}
+	if withPayload {
+		if err := a.addPayload(r.Context(), &d); err != nil {
+			return answer{}, err
+		}
+	}
 	return ok(d)
+}
+
+// addPayload adds what the sender sent, as long as it is kept.
+func (a *API) addPayload(ctx context.Context, d *adminwire.Delivery) error {
+	body, kept, err := inbox.Payload(ctx, a.DB.Read(), d.OrgID, d.DeliveryID)
+	switch {
+	case err != nil:
+		return err
+	case !kept:
+		d.PayloadReadError = "the payload is kept as long as the delivery's id is remembered, and is gone"
+	case json.Valid(body):
+		d.Payload = body
+	default:
+		d.Payload, err = json.Marshal(string(body))
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package adminapi_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -136,6 +137,23 @@ func TestSourcesAreMadeChangedAndTriggered(t *testing.T) {
 			t.Errorf("triggered %+v, want commit %s", done, sha)
 		}
 		call(t, s, s.Owner, "GET", "/api/v1/admin/event-log/"+done.DeliveryID+"?orgId=default", nil).want(t, 200, `"status":"received"`)
+		payload := "/api/v1/admin/event-log/" + done.DeliveryID + "?orgId=default&includePayload=true"
+		call(t, s, s.Owner, "GET", payload, nil).want(t, 200, `"payload":{`)
+		call(t, s, s.Auditor, "GET", payload, nil).want(t, 403, `event_log.read_payload`)
+		write := func(statement string, args ...any) {
+			t.Helper()
+			err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+				_, err := tx.ExecContext(ctx, statement, args...)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("UPDATE inbox SET payload = $1", []byte("no JSON"))
+		call(t, s, s.Owner, "GET", payload, nil).want(t, 200, `"payload":"no JSON"`)
+		write("DELETE FROM inbox")
+		call(t, s, s.Owner, "GET", payload, nil).want(t, 200, `"payloadReadError":"the payload is kept`)
 		call(t, s, s.Owner, "GET", "/api/v1/admin/event-log?deliveryId="+done.DeliveryID[8:14], nil).want(t, 200, `"total":1`)
 		call(t, s, s.Scoped, "GET", "/api/v1/admin/event-log", nil).want(t, 200, `"total":0`)
 		call(t, s, s.Scoped, "GET", "/api/v1/admin/event-log/"+done.DeliveryID+"?orgId=default", nil).want(t, 403, "single routing key")
