@@ -116,7 +116,9 @@ function checkFacets(step: any, self: string, stack: string, report: Report): vo
   for (const name of ['check', 'summarize', 'whenInSync']) {
     if (step[name] !== undefined && typeof step[name] !== 'function') report.error('E111', stack, `${self}: ${name} must be a function`);
   }
-  for (const [name, schema] of Object.entries(step.outputs ?? {})) {
+  if (validateSchema(step.outputs)) {
+    report.error('E111', stack, `${self}: outputs must be a map of schemas, such as { version: z.string() }, not one schema`);
+  } else for (const [name, schema] of Object.entries(step.outputs ?? {})) {
     if (!validateSchema(schema)) report.error('E111', stack, `${self}: outputs.${name} must be a schema, such as z.string()`);
   }
   if (step.drift !== undefined && !validateSchema(step.drift)) report.error('E111', stack, `${self}: drift must be a schema, such as z.string()`);
