@@ -177,9 +177,8 @@ func conversation(t *testing.T, name string) map[string]*said {
 }
 
 func ours(p *peer, job string) *said {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return collect(p.frames)[job]
+	frames, _ := p.heard()
+	return collect(frames)[job]
 }
 
 // hookNames are shown as steps, too; in recordings some have the index of a step, and so its name.

@@ -65,8 +65,8 @@ func TestHandshakeWithAToken(t *testing.T) {
 	if c := expect[wire.ConfigAck](p); c.AgentID != "agent-1" {
 		t.Errorf("config.ack = %+v", c)
 	}
-	if first := p.frames[0]; first.MessageType() != "auth.request" {
-		t.Errorf("first frame is %s", first.MessageType())
+	if frames, _ := p.heard(); frames[0].MessageType() != "auth.request" {
+		t.Errorf("first frame is %s", frames[0].MessageType())
 	}
 }
 
@@ -106,7 +106,8 @@ func TestAJobIsReportedFromAcceptanceToItsEnd(t *testing.T) {
 				t.Errorf("steps = %+v", steps)
 			}
 			var order []string
-			for _, f := range p.frames {
+			frames, _ := p.heard()
+			for _, f := range frames {
 				switch m := f.(type) {
 				case wire.JobAck, wire.StepStatus:
 					order = append(order, f.MessageType())
@@ -143,9 +144,10 @@ func TestTheEndOfAJobFitsAFrame(t *testing.T) {
 			}))
 			p.ack(expect[wire.JobAck](p).MessageID)
 			end, data := terminal(p)
-			for i, raw := range p.raws {
+			frames, raws := p.heard()
+			for i, raw := range raws {
 				if len(raw) > wire.MaxAgentFrame {
-					t.Errorf("a %s of %d bytes", p.frames[i].MessageType(), len(raw))
+					t.Errorf("a %s of %d bytes", frames[i].MessageType(), len(raw))
 				}
 			}
 			if end.State != tt.state || len(data.StepResults) != 20 {

@@ -298,7 +298,8 @@ func TestAnotherServerIsNotAskedForArtifacts(t *testing.T) {
 			t.Errorf("answer %s", line)
 		}
 	}
-	for _, raw := range p.raws {
+	_, raws := p.heard()
+	for _, raw := range raws {
 		if strings.HasPrefix(raw, `{"type":"artifact.`) {
 			t.Errorf("sent %s", raw)
 		}

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -155,11 +156,17 @@ func seen[M wire.Message](p *peer, fits func(M) bool) {
 	p.mu.Unlock()
 }
 
-// all lists the frames of a type that have come.
-func all[M wire.Message](p *peer) (list []M) {
+// heard gives the frames that have come, decoded and as they came. More may come meanwhile.
+func (p *peer) heard() (frames []wire.Message, raws []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, f := range p.frames {
+	return slices.Clone(p.frames), slices.Clone(p.raws)
+}
+
+// all lists the frames of a type that have come.
+func all[M wire.Message](p *peer) (list []M) {
+	frames, _ := p.heard()
+	for _, f := range frames {
 		if m, ok := f.(M); ok {
 			list = append(list, m)
 		}
@@ -168,10 +175,9 @@ func all[M wire.Message](p *peer) (list []M) {
 }
 
 func (p *peer) transcript() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	_, raws := p.heard()
 	var b strings.Builder
-	for _, r := range p.raws {
+	for _, r := range raws {
 		fmt.Fprintf(&b, "  %.300s\n", r)
 	}
 	return b.String()
