@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/kit/docker/dockertest"
+	"kici/internal/testenv"
 )
 
 var (
@@ -35,6 +36,14 @@ func TestTheWayOfThePageCanBeGone(t *testing.T) {
 		switch name, isFile := strings.CutPrefix(note, "file="); {
 		case isFile:
 			w.write(name, text)
+		case kind == "console" && strings.HasPrefix(note, "needs="):
+			program := strings.TrimPrefix(note, "needs=")
+			t.Run("with "+program, func(t *testing.T) {
+				testenv.Need(t, program)
+				part := *w
+				part.t = t
+				part.console(text, 0)
+			})
 		case kind == "console":
 			code, _ := strconv.Atoi(strings.TrimPrefix(note, "exit="))
 			commands += w.console(text, code)
