@@ -86,7 +86,7 @@ func (a *API) listDeliveries(r *http.Request) (answer, error) {
 func (a *API) showDelivery(r *http.Request) (answer, error) {
 	withPayload := truthy(r, "includePayload")
 	if role := caller(r).Role; withPayload && !role.May(auth.EventLogReadPayload) {
-		return answer{}, refuse(http.StatusForbidden, fmt.Sprintf("Role %q does not have permission %q", role, auth.EventLogReadPayload))
+		return answer{}, refuse(http.StatusForbidden, role.Lacks(auth.EventLogReadPayload))
 	}
 	if err := required(r, "orgId"); err != nil {
 		return answer{}, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 )
@@ -51,7 +50,7 @@ func (t *Tokens) gate(p Permission, unscoped bool, next http.Handler) http.Handl
 			refuse(w, http.StatusForbidden, unscopedText)
 		case !id.Role.May(p):
 			t.deny(r, id, p)
-			refuse(w, http.StatusForbidden, fmt.Sprintf("Role %q does not have permission %q", id.Role, p))
+			refuse(w, http.StatusForbidden, id.Role.Lacks(p))
 		default:
 			next.ServeHTTP(w, r.WithContext(WithIdentity(r.Context(), id)))
 		}

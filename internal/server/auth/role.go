@@ -2,7 +2,10 @@
 // token only its hash is stored; a lookup that cannot be done refuses.
 package auth
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Role is what an admin token may do.
 type Role string
@@ -85,6 +88,11 @@ var grants = map[Permission][]Role{
 
 // May tells whether the role has the permission. An unknown role or permission has none.
 func (r Role) May(p Permission) bool { return slices.Contains(grants[p], r) }
+
+// Lacks is the refusal of a role that may not, in the words of the API's contract.
+func (r Role) Lacks(p Permission) string {
+	return fmt.Sprintf("Role %q does not have permission %q", r, p)
+}
 
 // Identity is who calls: the admin token behind a request.
 type Identity struct {
