@@ -2,9 +2,9 @@ package lifecycle
 
 import "kici/internal/core/ci"
 
-// CancelRun decides about the wish that a run ends. open are its jobs that have not. Jobs that an agent holds are
-// stopped by it, and the run is cancelling until the last has answered; all others are cancelled at once. Asking again
-// is harmless, and force may follow a polite wish.
+// CancelRun decides about the wish that a run ends. open are its jobs that have not. Jobs that an agent took are stopped by
+// it, and the run is cancelling until the last has answered; all others are cancelled at once. Asking again is harmless,
+// and force may follow a polite wish.
 func CancelRun(run Run, open []Job, wish Cancel, now int64) Outcome {
 	if run.Status.Terminal() {
 		return ignored("the run has ended")
@@ -21,6 +21,9 @@ func CancelRun(run Run, open []Job, wish Cancel, now int64) Outcome {
 		if !reachable(job) {
 			part := cancelHere(run, job, now)
 			o.Jobs, o.Rows, o.Ended = append(o.Jobs, part.Jobs...), append(o.Rows, part.Rows...), append(o.Ended, part.Ended...)
+			if sent(job) {
+				o.Effects = append(o.Effects, cancelFrame(run, job))
+			}
 			continue
 		}
 		reason := wish.Reason
@@ -32,8 +35,12 @@ func CancelRun(run Run, open []Job, wish Cancel, now int64) Outcome {
 	return o
 }
 
-// reachable tells that an agent holds the job and can be told.
-func reachable(job Job) bool { return job.Row != nil && job.Row.Status == ci.QueueDispatched }
+// sent tells that the job was given to an agent that is connected.
+func sent(job Job) bool { return job.Row != nil && job.Row.Status == ci.QueueDispatched }
+
+// reachable tells that an agent has the job and will obey. One that has not answered the dispatch may not have got it
+// yet: a cancel means nothing to it before, and its answer comes too late to begin.
+func reachable(job Job) bool { return sent(job) && !job.Row.Unanswered }
 
 // cancelHere ends a job that no agent has to be asked about. An agent that comes back with it is told that the job is
 // no longer its own.

@@ -131,7 +131,7 @@ func (s *rig) token(t testing.TB, role auth.Role, key string) string {
 	return token
 }
 
-// Run registers a run of scopedKey with a job that runs on agent a-1, one that waits for it, one behind the busy agent
+// Run registers a run of scopedKey with a job that agent a-1 has taken, one that waits for it, one behind the busy agent
 // and one that nobody fits. Job ids are <run>-<name>.
 func (s *rig) Run(t testing.TB, id string) {
 	t.Helper()
@@ -144,6 +144,8 @@ func (s *rig) Run(t testing.TB, id string) {
 		_, err := queue.Claim(ctx, tx, id+"-build", "a-1", "n", 1, startTime, startTime+10_000)
 		return err
 	}))
+	_, err := s.Engine.Acked(t.Context(), "a-1", id, id+"-build")
+	check(t, err)
 }
 
 // Register registers the run alone, without an agent.
