@@ -235,6 +235,19 @@ var situations = []struct {
 			must(f.t, err)
 		}
 	}},
+	{"concurrency passed", func(f *floor) {
+		for i, run := range []string{"first", "r"} {
+			agent := fmt.Sprint("a-", i)
+			f.agent(agent, []string{run}, nil)
+			wait := false
+			f.register(run, plan.Plan{Jobs: []plan.Job{job(run, on(run))}, Concurrency: &lockfile.Concurrency{HasGroup: true, CancelInProgress: &wait}})
+			f.starts("id-"+run, agent)
+			_, err := engine.Groups{Engine: f.Engine}.Report(f.t.Context(), agent, true, wire.ConcurrencyReport{MessageID: run, RunID: run, JobID: "id-" + run, Group: "deploy"})
+			must(f.t, err)
+		}
+		f.millis += 1000
+		f.reports("id-first", "a-0", ci.JobSuccess, "")
+	}},
 	{"draining", func(f *floor) {
 		f.agent("a-1", []string{"linux"}, nil)
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})

@@ -182,7 +182,7 @@ func deciders(h Hold) string {
 // slots are the places of a run's concurrency groups: who has them, and which jobs of the run wait for one.
 type slots struct {
 	waiting map[string]bool // jobs
-	holders []slot          // of all groups that the run is in, in order of time
+	holders []slot          // of all groups that the run waits for, in order of time
 }
 
 type slot struct {
@@ -193,7 +193,7 @@ type slot struct {
 
 func slotsOf(ctx context.Context, q store.Querier, runID string) (slots, error) {
 	out := slots{waiting: map[string]bool{}}
-	rows, err := q.QueryContext(ctx, "SELECT job_id FROM concurrency_waiters WHERE run_id = $1", runID)
+	rows, err := q.QueryContext(ctx, selectWaiters, runID)
 	if err != nil {
 		return out, fmt.Errorf("list waiters of run %s: %w", runID, err)
 	}
@@ -262,8 +262,12 @@ FROM held_runs h JOIN execution_runs r ON r.run_id = h.run_id LEFT JOIN executio
 	selectApprovals = `SELECT approver_id, decision, clauses_satisfied, reason, created_at FROM held_run_approvals
 WHERE held_run_id = $1 ORDER BY id`
 
+	// The waiters of a run stay until it ends, and wait only while it has not got its place.
+	selectWaiters = `SELECT job_id FROM concurrency_waiters WHERE run_id = $1
+AND EXISTS (SELECT 1 FROM concurrency_slots s WHERE s.run_id = $1 AND NOT s.active)`
+
 	selectSlots = `SELECT s.group_key, s.run_id, r.workflow_name, s.active, s.created_at
 FROM concurrency_slots s JOIN execution_runs r ON r.run_id = s.run_id
 JOIN concurrency_slots mine ON mine.routing_key = s.routing_key AND mine.group_key = s.group_key
-WHERE mine.run_id = $1 ORDER BY s.created_at, s.run_id`
+WHERE mine.run_id = $1 AND NOT mine.active ORDER BY s.created_at, s.run_id`
 )
