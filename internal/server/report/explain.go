@@ -123,6 +123,8 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 		e.Reason, e.Since = x.cancelling(j), adminwire.At(x.cancel.at)
 	case x.slots.waiting[j.JobID]:
 		e.Reason = x.slots.reason(x.runID)
+	case inQueue && w.entry.Status == ci.QueueDispatched && len(holds) > 0: // of one of its steps
+		e.Reason, e.Since, e.Until = held(holds[0]), holds[0].CreatedAt, holds[0].ExpiresAt
 	case inQueue:
 		e.Reason = x.view.reason(w)
 		e.Since, e.Until = times(w)

@@ -248,6 +248,24 @@ var situations = []struct {
 		f.millis += 1000
 		f.reports("id-first", "a-0", ci.JobSuccess, "")
 	}},
+	{"running without progress, and waiting within a step", func(f *floor) {
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("silent", on("x")), job("uncounted", on("x")), job("asks", on("x"))}})
+		for i, name := range []string{"silent", "uncounted", "asks"} {
+			agent := fmt.Sprint("a-", i+1)
+			f.agent(agent, []string{"x"}, nil)
+			f.starts("id-"+name, agent)
+		}
+		progress := int64(7)
+		for range 2 {
+			f.millis += 300_000
+			must(f.t, f.JobBeat(f.t.Context(), "a-1", wire.JobHeartbeat{JobID: "id-silent", Progress: &progress}))
+			must(f.t, f.JobBeat(f.t.Context(), "a-2", wire.JobHeartbeat{JobID: "id-uncounted"}))
+		}
+		_, err := engine.Approvals{Engine: f.Engine}.Request(f.t.Context(), "a-3", wire.ApprovalRequest{MessageID: "m", RunID: "r", JobID: "id-asks",
+			StepIndex: 2, StepName: "apply", Clauses: []wire.Clause{{User: "anna"}}, Reason: "drift", TimeoutSeconds: 60})
+		must(f.t, err)
+		f.holdIDs()
+	}},
 	{"draining", func(f *floor) {
 		f.agent("a-1", []string{"linux"}, nil)
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})

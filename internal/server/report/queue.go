@@ -80,6 +80,8 @@ type waiting struct {
 	started      bool
 	startedAt    int64
 	lastSign     int64      // of life, from the agent
+	progress     int64      // what the agent has counted of the job, 0 when it does not count
+	progressAt   int64      // when that last grew
 	provisioning string     // why no agent could be started for it
 	reason       *ci.Reason // stored with the job
 	ahead        int        // rows of the same selector before it
@@ -105,19 +107,19 @@ func readWaiting(ctx context.Context, q store.Querier, query string, args ...any
 func scanWaiting(s interface{ Scan(...any) error }) (waiting, error) {
 	var w waiting
 	var created int64
-	var expires, claimed, ack, recovery, started, sign sql.NullInt64
+	var expires, claimed, ack, recovery, started, sign, progress sql.NullInt64
 	var selector, labels string
 	var reason, provisioning sql.NullString
 	e := &w.entry
 	err := s.Scan(&e.ID, &e.RunID, &e.WorkflowName, &e.JobName, &e.Status, &e.RoutingKey, &e.Provider, &created, &expires,
 		&e.DeliveryID, &e.AgentID, &e.Attempts, &labels, &selector, &claimed, &ack, &recovery, &w.started, &provisioning,
-		&started, &sign, &reason, &w.ahead)
+		&started, &sign, &w.progress, &progress, &reason, &w.ahead)
 	if err != nil {
 		return w, err
 	}
 	e.CreatedAt, e.ExpiresAt = adminwire.At(created), adminwire.At(expires.Int64)
 	w.claimed, w.ackUntil, w.recoverUntil, w.startedAt, w.lastSign = claimed.Int64, ack.Int64, recovery.Int64, started.Int64, sign.Int64
-	w.provisioning = provisioning.String
+	w.provisioning, w.progressAt = provisioning.String, progress.Int64
 	if w.selector, err = label.ParseSelector(selector); err != nil {
 		return w, err
 	}
@@ -131,7 +133,7 @@ const (
 	// Rows of the same selector before a row are what stands in line before it.
 	selectQueue = `SELECT q.id, q.run_id, r.workflow_name, j.job_name, q.status, r.routing_key, r.provider, q.created_at, q.expires_at,
 r.delivery_id, q.agent_id, q.attempts, j.runs_on_labels, s.canonical, q.claimed_at, q.ack_deadline, q.recovery_deadline, q.started,
-q.last_provisioning_error, j.started_at, j.last_heartbeat_at, j.reason,
+q.last_provisioning_error, j.started_at, j.last_heartbeat_at, j.progress, j.progress_at, j.reason,
 (SELECT count(*) FROM dispatch_queue p WHERE p.status = 'pending' AND p.selector_id = q.selector_id
     AND (p.created_at, p.position, p.id) < (q.created_at, q.position, q.id))
 FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id JOIN execution_runs r ON r.run_id = q.run_id

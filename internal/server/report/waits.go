@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
@@ -14,8 +15,13 @@ import (
 const (
 	reasonRunning  = "running"
 	reasonStarting = "starting"
+	reasonStalled  = "stalled"
 	reasonUnknown  = "unknown"
 )
+
+// stalledAfter is how long an agent may be alive and count nothing of a job before people are told. It is no fault: a step
+// may work in silence.
+const stalledAfter = 5 * time.Minute
 
 // reason says why a queue row stands where it does.
 func (v fleetView) reason(w waiting) ci.Reason {
@@ -54,6 +60,11 @@ func dispatched(agent string, w waiting) ci.Reason {
 	case !w.started:
 		return ci.NewReason(reasonStarting, fmt.Sprintf("agent %s has taken it and has not started it yet", agent),
 			map[string]any{"agent": agent, "since": adminwire.At(w.claimed)})
+	}
+	if w.progress > 0 && w.lastSign-w.progressAt >= stalledAfter.Milliseconds() {
+		return ci.NewReason(reasonStalled, fmt.Sprintf("with agent %s since %s; the agent is alive, and nothing has come of the job since %s",
+			agent, clock(w.startedAt), clock(w.progressAt)),
+			map[string]any{"agent": agent, "since": adminwire.At(w.startedAt), "lastSign": adminwire.At(w.lastSign), "lastProgress": adminwire.At(w.progressAt)})
 	}
 	return ci.NewReason(reasonRunning, fmt.Sprintf("with agent %s since %s", agent, clock(w.startedAt)),
 		map[string]any{"agent": agent, "since": adminwire.At(w.startedAt), "lastSign": adminwire.At(w.lastSign)})
