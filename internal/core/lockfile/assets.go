@@ -30,7 +30,7 @@ func AssetDigest(fsys fs.FS, patterns []string) (digest string, paths []string, 
 		b.WriteString(p)
 		b.WriteByte('\n')
 		if content, err := fs.ReadFile(fsys, p); err == nil {
-			b.WriteString(strings.ToValidUTF8(string(content), "\uFFFD"))
+			b.WriteString(decoded(string(content)))
 		}
 	}
 	return b.String(), paths, nil

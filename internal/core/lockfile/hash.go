@@ -9,6 +9,9 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding/unicode"
 
 	"kici/internal/kit/jsontree"
 )
@@ -17,11 +20,22 @@ import (
 // and to the assets that the author listed. schema is CompileSchemaVersion except for documents of older compilers. Line
 // ends do not matter, so a checkout with CR LF has the same hash.
 func WorkflowHash(source string, schema int, assetDigest string) string {
-	text := strconv.Itoa(schema) + ":" + lineFeeds(source)
+	text := strconv.Itoa(schema) + ":" + lineFeeds(decoded(source))
 	if assetDigest != "" {
-		text += "\x00" + lineFeeds(assetDigest)
+		text += "\x00" + lineFeeds(decoded(assetDigest))
 	}
 	return sum(text)
+}
+
+// decoded is the text that a reader of UTF-8 finds in the bytes of a file. What is malformed becomes U+FFFD by the rule of
+// the Encoding Standard, one for each longest beginning of a character, since other compilers and agents hash the text
+// that such a decoder gives them. A byte order mark stays.
+func decoded(raw string) string {
+	if utf8.ValidString(raw) {
+		return raw
+	}
+	text, _ := unicode.UTF8.NewDecoder().String(raw) // it replaces and never fails
+	return text
 }
 
 func lineFeeds(s string) string {
@@ -56,8 +70,8 @@ func FileHash(lock []byte) (string, error) {
 }
 
 // DepLockHash is the lockfileHash of a package manager's lock file: the key of the dependency cache. prefix is one of
-// those that FindDepLock returns; the content is taken as it is.
-func DepLockHash(prefix, content string) string { return sum(prefix + "\n" + content) }
+// those that FindDepLock returns; the line ends of the content stay.
+func DepLockHash(prefix, content string) string { return sum(prefix + "\n" + decoded(content)) }
 
 // depLocks are the candidates in the order of preference. A lock of npm counts only below .kici: the root's belongs to
 // the repository's own code.

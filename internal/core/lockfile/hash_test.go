@@ -1,7 +1,9 @@
 package lockfile
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"testing/fstest"
 
@@ -40,6 +42,28 @@ func TestVectorsContentHash(t *testing.T) {
 				t.Errorf("got %v, %v; want %s", got, err, want)
 			}
 		})
+	}
+}
+
+// Files are hashed as the text that a decoder of UTF-8 finds in them, so that a picture among the hash files and a comment
+// of an old editor have one hash everywhere. What is wanted is hashed here by itself.
+func TestHashesCoverTheDecodedText(t *testing.T) {
+	hashed := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+	const malformed = "\xff\xd8 \xe2\x82\xff \xe2\x82 \xed\xa0\x80"
+	const text = "\uFFFD\uFFFD \uFFFD\uFFFD \uFFFD \uFFFD\uFFFD\uFFFD"
+	digest, _, err := AssetDigest(fstest.MapFS{"a.png": {Data: []byte(malformed)}}, []string{"*.png"})
+	if err != nil || digest != "a.png\n"+text {
+		t.Errorf("digest %q, %v", digest, err)
+	}
+	for _, c := range []struct{ name, got, want string }{
+		{"source", WorkflowHash("\ufeff"+malformed+"\r\n", 5, ""), hashed("5:\ufeff" + text + "\n")},
+		{"assets as a compiler has them", WorkflowHash("x", 5, digest), hashed("5:x\x00a.png\n" + text)},
+		{"assets as an agent reads them", WorkflowHash("x", 5, "a.png\n"+malformed), hashed("5:x\x00a.png\n" + text)},
+		{"lock of packages", DepLockHash("npm", malformed+"\r\n"), hashed("npm\n" + text + "\r\n")},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, c.got, c.want)
+		}
 	}
 }
 
