@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"kici/internal/core/lockfile"
 )
 
@@ -72,5 +74,25 @@ func TestCheckFindsDrift(t *testing.T) {
 				t.Error("a check wrote the lock file")
 			}
 		})
+	}
+}
+
+// Patterns that cover the whole folder of workflows cover the lock file, too, which would never come to rest.
+func TestTheLockFileIsNoHashFileOfItsOwn(t *testing.T) {
+	for _, kiciDir := range []string{".kici", "ci/[flows]"} {
+		root := repository(t, map[string]string{
+			kiciDir + "/workflows/ci.ts": "import { workflow } from '@kici-dev/sdk';\nexport default workflow('ci', { hashFiles: ['.kici/**', 'ci/**', '*'], jobs: [] });\n",
+			kiciDir + "/tools/seed.txt":  "seed",
+		})
+		for _, changed := range []bool{true, false} {
+			res, err := Compile(t.Context(), Options{Dir: root, KiciDir: kiciDir})
+			if err != nil || res.Changed != changed {
+				t.Fatalf("%s: changed %v, want %v (%v)", kiciDir, res.Changed, changed, err)
+			}
+			want := []string{kiciDir + "/tools/seed.txt", kiciDir + "/workflows/ci.ts"}
+			if diff := cmp.Diff(want, res.Sources[0].Hashed); diff != "" {
+				t.Error(diff)
+			}
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -117,6 +118,9 @@ func compileUnit(ctx context.Context, root, file string) (*unit, error) {
 
 func (u *unit) path(file string) string { return filepath.Join(u.root, filepath.FromSlash(file)) }
 
+// lockFile is the one that this becomes a part of. It is never one of hashFiles: then each compilation would change it.
+func (u *unit) lockFile() string { return path.Join(path.Dir(path.Dir(u.file)), LockName) }
+
 func (u *unit) evaluate(ctx context.Context, b bundle.Result) error {
 	e, err := newEvaluator(ctx, u.root, b)
 	if err != nil {
@@ -203,6 +207,7 @@ func (u *unit) collect(q questions, d description) error {
 		if json.Unmarshal(q.Workflows[i].HashFiles, &patterns) == nil && len(patterns) > 0 {
 			var err error
 			files := &askedFiles{FS: os.DirFS(u.root)}
+			patterns = append(patterns, "!"+u.lockFile())
 			if one.assetDigest, one.assets, err = lockfile.AssetDigest(files, patterns); err != nil {
 				u.problem(SeverityError, "E119", "hashFiles: "+err.Error(), "", q.Workflows[i].Stack)
 			}
