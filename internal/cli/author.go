@@ -35,8 +35,8 @@ func (p Process) compileCommand() *cobra.Command {
 	f.BoolVar(&c.o.Check, "check", false, "write nothing; fail when the lock file is not what would be written")
 	f.BoolVar(&c.watch, "watch", false, "compile again after each change, until interrupted")
 	f.BoolVar(&c.o.Typecheck, "typecheck", false, "check types with the TypeScript compiler of the repository, too")
-	f.StringVar(&c.o.KiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows")
-	f.StringVar(&c.o.Dir, "dir", ".", "root of the repository")
+	f.StringVar(&c.o.KiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows, from the root of the repository")
+	f.StringVar(&c.o.Dir, "dir", ".", "folder in the repository")
 	f.BoolVar(&c.quiet, "quiet", false, "print only what is wrong")
 	f.BoolVar(&c.verbose, "verbose", false, "tell of each file what was made of it")
 	f.BoolVar(&c.json, "json", false, "print one JSON object")
@@ -49,7 +49,12 @@ func (c *compileRun) run(ctx context.Context) error {
 		return usage("--watch goes with neither --check nor --json")
 	case c.quiet && c.verbose:
 		return usage("--quiet and --verbose cannot both be")
-	case c.watch:
+	}
+	var err error
+	if c.o.Dir, err = workflowsRoot(ctx, c.o.Dir, c.o.KiciDir); err != nil {
+		return err
+	}
+	if c.watch {
 		return c.watchOn(ctx)
 	}
 	result, err := compile.Compile(ctx, c.o)
@@ -98,7 +103,11 @@ func (c *compileRun) text(result compile.Result, err error) error {
 	case c.o.Check:
 		fmt.Fprintf(c.Stdout, "%s is up to date\n", result.Path)
 	default:
-		fmt.Fprintf(c.Stdout, "Wrote %s: %s, %s\n", result.Path, plural(result.Workflows, "workflow"), plural(result.Jobs, "job"))
+		done := fmt.Sprintf("%s is up to date", result.Path)
+		if result.Changed {
+			done = "Wrote " + result.Path
+		}
+		fmt.Fprintf(c.Stdout, "%s: %s, %s\n", done, plural(result.Workflows, "workflow"), plural(result.Jobs, "job"))
 	}
 	return nil
 }

@@ -68,7 +68,10 @@ func (t *trial) flags(cmd *cobra.Command) {
 
 // prepare compiles the workflows and makes the event.
 func (t *trial) prepare(cmd *cobra.Command, name string) error {
-	var err error
+	err := refuseNoFolder(t.dir)
+	if err != nil {
+		return err
+	}
 	ctx := cmd.Context()
 	if t.repo, err = local.Describe(ctx, t.dir); err != nil {
 		return err
@@ -324,12 +327,4 @@ func fixturePath(root, kiciDir, name string) (string, error) {
 		return "", usage("%q is a built-in event: choose another name", name)
 	}
 	return filepath.Join(inRoot(root, kiciDir), fixtureDir, name+".json"), nil
-}
-
-// inRoot is the place of a folder that is named from the root of the repository, or absolutely.
-func inRoot(root, dir string) string {
-	if filepath.IsAbs(dir) {
-		return dir
-	}
-	return filepath.Join(root, dir)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kici/internal/agent/local"
 	"kici/internal/author/compile"
 	"kici/internal/core/lockfile"
 )
@@ -21,7 +20,7 @@ func (t *trial) complete(cmd *cobra.Command) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		f := &fixtures{Process: Process{Stderr: io.Discard}, dir: t.root(cmd.Context()), kiciDir: t.kiciDir}
+		f := &fixtures{Process: Process{Stderr: io.Discard}, dir: gitRoot(cmd.Context(), t.dir), kiciDir: t.kiciDir}
 		return beginWith(f.names(cmd.Context()), begun), cobra.ShellCompDirectiveDefault // a file can hold an event, too
 	}
 	for flag, names := range map[string]func(lockfile.Workflow) []string{
@@ -45,18 +44,9 @@ func (t *trial) complete(cmd *cobra.Command) {
 	}
 }
 
-// root is that of the repository, else the folder itself.
-func (t *trial) root(ctx context.Context) string {
-	repo, err := local.Describe(ctx, t.dir)
-	if err != nil || repo.Root == "" {
-		return t.dir
-	}
-	return repo.Root
-}
-
 // compiled are the workflows of the lock file, which is at hand at once.
 func (t *trial) compiled(ctx context.Context) []lockfile.Workflow {
-	raw, err := os.ReadFile(filepath.Join(inRoot(t.root(ctx), t.kiciDir), compile.LockName))
+	raw, err := os.ReadFile(filepath.Join(inRoot(gitRoot(ctx, t.dir), t.kiciDir), compile.LockName))
 	if err != nil {
 		return nil
 	}

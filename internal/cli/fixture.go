@@ -46,8 +46,12 @@ func (p Process) fixtureCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&output, "output", "", "file to write to (default: print)")
-	cmd.PersistentFlags().StringVar(&f.dir, "dir", ".", "root of the repository")
+	cmd.PersistentFlags().StringVar(&f.dir, "dir", ".", "folder in the repository")
 	cmd.PersistentFlags().StringVar(&f.kiciDir, "kici-dir", compile.DefaultDir, "folder of the workflows, from the root of the repository")
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		f.dir, err = workflowsRoot(cmd.Context(), f.dir, f.kiciDir)
+		return err
+	}
 	cmd.AddCommand(f.listCommand(), f.addCommand(), f.showCommand())
 	return cmd
 }
@@ -59,6 +63,9 @@ func (f *fixtures) complete(cmd *cobra.Command, args []string, begun string) ([]
 	}
 	quiet := *f
 	quiet.Stderr = io.Discard
+	if root, err := workflowsRoot(cmd.Context(), f.dir, f.kiciDir); err == nil {
+		quiet.dir = root
+	}
 	return beginWith(quiet.names(cmd.Context()), begun), cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -23,6 +23,7 @@ type initRun struct {
 	manager                 string
 	skip, noAgents, json    bool
 	registry, scope, secret string
+	elsewhere               string // words for where it is made when that is not here
 }
 
 func (p Process) initCommand() *cobra.Command {
@@ -36,14 +37,19 @@ func (p Process) initCommand() *cobra.Command {
 			".kici/package.json and installs it.",
 		Example: "  cd my-repository && kici init\n  kici init --preset make\n  kici init --package-manager npm",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return i.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if i.o.Dir == "" {
+				i.o.Dir, i.elsewhere = rootHere(cmd.Context())
+			}
+			return i.run(cmd.Context())
+		},
 	}
 	var names []string
 	for _, preset := range compile.Presets() {
 		names = append(names, preset.Name)
 	}
 	f := cmd.Flags()
-	f.StringVar(&i.o.Dir, "dir", ".", "root of the repository")
+	f.StringVar(&i.o.Dir, "dir", "", "root of the repository (default: that of the repository here)")
 	f.StringVar(&i.o.KiciDir, "kici-dir", compile.DefaultDir, "folder to make, from the root of the repository")
 	f.BoolVar(&i.o.Force, "force", false, "write over the files of an earlier kici init; others stay")
 	f.BoolVar(&i.o.JavaScript, "mjs", false, "make a workflow in plain JavaScript")
@@ -88,6 +94,9 @@ func (i *initRun) run(ctx context.Context) error {
 	if err := i.refuse(); err != nil {
 		return err
 	}
+	if err := refuseNoFolder(i.o.Dir); err != nil {
+		return err
+	}
 	i.o.Agents, i.o.Packages = !i.noAgents, i.manager != ""
 	if i.registry != "" {
 		i.o.Registry = &compile.Registry{URL: i.registry, Scope: i.scope, TokenSecret: i.secret}
@@ -122,28 +131,52 @@ func (i *initRun) tell(made compile.InitResult, result compile.Result) error {
 	for _, file := range made.Files {
 		width = max(width, len(file.Path))
 	}
-	fmt.Fprintf(i.Stdout, "Made for %s (preset %s):\n", made.Preset.About, made.Preset.Name)
+	fmt.Fprintf(i.Stdout, "Made for %s (preset %s)%s:\n", made.Preset.About, made.Preset.Name, i.elsewhere)
 	for _, file := range made.Files {
 		fmt.Fprintf(i.Stdout, "  %-*s  %s\n", width, file.Path, file.About)
 	}
-	flag := ""
-	if filepath.Clean(i.o.KiciDir) != compile.DefaultDir {
-		flag = " --kici-dir " + shellWord(i.o.KiciDir)
-	}
+	flag := i.kiciDirFlag()
 	fmt.Fprintf(i.Stdout, "\nTry it with kici run local push%s. After a change of %s run kici compile%s, and commit both.\n", flag, made.Workflow, flag)
 	return nil
 }
 
+// rootHere is the root of the repository in which the command was called, and words for where that is unless it is here.
+func rootHere(ctx context.Context) (root, elsewhere string) {
+	root = gitRoot(ctx, ".")
+	here, err := filepath.Abs(".")
+	if err == nil {
+		here, err = filepath.EvalSymlinks(here) // as git names it
+	}
+	if err != nil || root == "." || root == here {
+		return ".", ""
+	}
+	return root, " in " + root
+}
+
 // install installs the packages in the folder of workflows. What the package manager prints is of no use but when it fails.
 func (i *initRun) install(ctx context.Context) error {
+	fmt.Fprintf(i.Stderr, "Installing packages with %s …\n", i.manager)
 	cmd := exec.CommandContext(ctx, i.manager, "install")
 	cmd.Dir, cmd.Env = filepath.Join(i.o.Dir, i.o.KiciDir), i.Environ
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("install packages: there is no %s on PATH (--skip-install does without)", i.manager)
+		return fmt.Errorf("install packages: there is no %s on PATH; %s", i.manager, i.goOn(cmd.Dir))
 	}
 	if err != nil {
-		return fmt.Errorf("install packages: %s install: %w\n%s", i.manager, err, out)
+		return fmt.Errorf("install packages: %s install: %w\n%s%s", i.manager, err, out, i.goOn(cmd.Dir))
 	}
 	return nil
+}
+
+// goOn says what is left to do once the packages can be installed.
+func (i *initRun) goOn(folder string) string {
+	return fmt.Sprintf("the files are made: run %s install in %s, then kici compile%s", i.manager, folder, i.kiciDirFlag())
+}
+
+// kiciDirFlag is what other commands need to find the folder of workflows.
+func (i *initRun) kiciDirFlag() string {
+	if filepath.Clean(i.o.KiciDir) == compile.DefaultDir {
+		return ""
+	}
+	return " --kici-dir " + shellWord(i.o.KiciDir)
 }

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"kici/internal/agent/local"
+)
+
+// workflowsRoot is the root of the repository for a command that was called in some folder of it: where the folder of
+// workflows is, or belongs, since servers read the one at the root. A folder that has one is a root itself.
+func workflowsRoot(ctx context.Context, dir, kiciDir string) (string, error) {
+	if err := refuseNoFolder(dir); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(dir, kiciDir)); err == nil && !filepath.IsAbs(kiciDir) {
+		return dir, nil
+	}
+	return gitRoot(ctx, dir), nil
+}
+
+// gitRoot is the root of the repository that git knows of, else the folder itself.
+func gitRoot(ctx context.Context, dir string) string {
+	repo, err := local.Describe(ctx, dir)
+	if err != nil || repo.Root == "" {
+		return dir
+	}
+	return repo.Root
+}
+
+// refuseNoFolder makes a mistake of the call of a --dir that is no folder.
+func refuseNoFolder(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return usage("--dir: %w", err)
+	case !info.IsDir():
+		return usage("--dir: %s is no folder", dir)
+	}
+	return nil
+}
+
+// inRoot is the place of a folder that is named from the root of the repository, or absolutely.
+func inRoot(root, dir string) string {
+	if filepath.IsAbs(dir) {
+		return dir
+	}
+	return filepath.Join(root, dir)
+}
