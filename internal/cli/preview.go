@@ -82,11 +82,14 @@ type previewedJob struct {
 	Failure     string          `json:"failure,omitempty"`  // why it would fail at once
 
 	selector label.Selector
+	shown    string // the name, or for a job that works for others what it is for
 }
 
 type previewNeed struct {
 	Job   string         `json:"job"`
 	RunOn []ci.JobStatus `json:"runOn"`
+
+	shown string
 }
 
 // anyHost stands in previews for the hosts of a job that runs on all of some.
@@ -170,24 +173,77 @@ func unknownJob(err error) error {
 
 func (t *trial) previewJobs(p plan.Plan) []previewedJob {
 	jobs := make([]previewedJob, len(p.Jobs))
-	for i, j := range p.Jobs {
+	shown := map[string]string{}
+	for _, j := range p.Jobs {
+		shown[j.Name] = shownName(j)
+	}
+	for i, j := range inOrder(p) {
 		one := previewedJob{Name: j.Name, BaseName: j.BaseName, Kind: j.Kind, Needs: []previewNeed{}, Matrix: j.MatrixValues, selector: j.Selector,
 			Contexts: j.ContextDisplay, Secrets: slices.Sorted(maps.Keys(t.known.Of(j.Contexts))), Concurrency: j.Concurrency, Approval: j.Approval != nil, Deferred: j.Deferred}
 		if j.Host != nil {
 			one.Host, one.selector = j.Host.Name, label.Selector{Labels: j.Host.Labels}
 		}
-		one.RunsOn = json.RawMessage(one.selector.Canonical())
+		one.RunsOn, one.shown = json.RawMessage(one.selector.Canonical()), shown[j.Name]
 		if j.InitFailure != nil {
 			one.Failure = j.InitFailure.Message
 		}
 		for _, e := range p.Edges {
 			if e.Job == j.Name {
-				one.Needs = append(one.Needs, previewNeed{e.Upstream, e.RunOn})
+				one.Needs = append(one.Needs, previewNeed{e.Upstream, e.RunOn, shown[e.Upstream]})
 			}
 		}
 		jobs[i] = one
 	}
 	return jobs
+}
+
+// inOrder are the jobs with each behind those that it waits for, else in the order in which they are written.
+func inOrder(p plan.Plan) []plan.Job {
+	upstreams := map[string][]string{}
+	for _, e := range p.Edges {
+		upstreams[e.Job] = append(upstreams[e.Job], e.Upstream)
+	}
+	byName := map[string]plan.Job{}
+	inits := map[string]string{} // by the base name of their target
+	for _, j := range p.Jobs {
+		byName[j.Name] = j
+		if j.Target != "" {
+			inits[j.Target] = j.Name
+		}
+	}
+	list := make([]plan.Job, 0, len(p.Jobs))
+	var put func(name string)
+	put = func(name string) {
+		j, open := byName[name]
+		if !open {
+			return
+		}
+		delete(byName, name)
+		if j.Deferred {
+			put(inits[j.BaseName])
+		}
+		for _, upstream := range upstreams[name] {
+			put(upstream)
+		}
+		list = append(list, j)
+	}
+	for _, j := range p.Jobs {
+		put(j.Name)
+	}
+	return list
+}
+
+// shownName is the name of a job of the author's, and what a job is for that works for others.
+func shownName(j plan.Job) string {
+	switch {
+	case j.Kind == ci.KindInit:
+		return "(init of " + j.Target + ")"
+	case j.Kind == ci.KindGenerator && j.Group != "":
+		return "(generator of " + j.Group + ")"
+	case j.Kind == ci.KindGenerator:
+		return "(generator)"
+	}
+	return j.Name
 }
 
 func (t *trial) printPreview(list []previewed) {
@@ -234,13 +290,13 @@ func (one previewed) print(out io.Writer) {
 	}
 	width := 0
 	for _, j := range one.Jobs {
-		width = max(width, len(j.Name))
+		width = max(width, len(j.shown))
 	}
 	for i, j := range one.Jobs {
 		if i == 0 {
 			fmt.Fprintln(out, "  jobs:")
 		}
-		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("    %-*s  %s", width, livetree.Clean(j.Name), livetree.Clean(j.about())), " "))
+		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("    %-*s  %s", width, livetree.Clean(j.shown), livetree.Clean(j.about())), " "))
 	}
 }
 
@@ -252,7 +308,7 @@ func (j previewedJob) about() string {
 	}
 	var needs []string
 	for _, n := range j.Needs {
-		needs = append(needs, n.Job)
+		needs = append(needs, n.shown)
 	}
 	for _, more := range []struct{ word, text string }{
 		{"needs ", strings.Join(needs, ", ")}, {"contexts ", strings.Join(j.Contexts, ", ")},
