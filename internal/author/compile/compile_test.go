@@ -180,6 +180,7 @@ func TestWarningsDoNotStopTheCompilation(t *testing.T) {
 export default workflow('ci', {
   jobs: [
     job('a', { runsOn: 'x', failFast: true, onUnreachable: 'skip', timeoutt: 1, steps: [step('s', async () => {}), step('s', async () => {})] } as any),
+    job('b', { runsOn: 'x', needs: [{ name: 'a', when: ['succes', 'unroutable', 'failed', 'running'] }], run: async () => {} }),
   ],
   descripton: 'x',
 } as any);
@@ -199,6 +200,8 @@ export default workflow('ci', {
 		".kici/workflows/ci.ts:4:5 warning [W102]: job 'a': onUnreachable has no effect without runsOnAll",
 		".kici/workflows/ci.ts:4:5 warning [W102]: job 'a': failFast has no effect without a matrix or runsOnAll",
 		".kici/workflows/ci.ts:4:116 warning [W103]: job 'a' has two steps named 's': outputs of the later one hide those of the earlier",
+		".kici/workflows/ci.ts:5:5 warning [W105]: job 'b': when 'succes' is no status that a job ends with: success, failed, cancelled, skipped, timed_out_stale, drift_dropped, unroutable\n  Suggestion: did you mean 'success'?",
+		".kici/workflows/ci.ts:5:5 warning [W105]: job 'b': when 'running' is no status that a job ends with: success, failed, cancelled, skipped, timed_out_stale, drift_dropped, unroutable",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

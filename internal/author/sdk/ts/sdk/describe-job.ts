@@ -67,8 +67,8 @@ function checkCombinations(job: any, owner: string, stack: string, report: Repor
   if ((job.runsOn === undefined) === (job.runsOnAll === undefined)) {
     report.error('E110', stack, `${owner} needs ${job.runsOn === undefined ? 'runsOn or runsOnAll' : 'either runsOn or runsOnAll, not both'}`);
   }
-  if (job.environment !== undefined && job.environments !== undefined) report.error('E110', stack, `${owner}: environment and environments exclude each other`);
-  if (job.context !== undefined && job.contexts !== undefined) report.error('E110', stack, `${owner}: context and contexts exclude each other`);
+  const spellings = contextOptions.filter((name) => job[name] !== undefined && job[name] !== null);
+  if (spellings.length > 1) report.error('E110', stack, `${owner}: ${spellings.slice().reverse().join(' and ')} exclude each other`);
   const needless = (names: string[], condition: string) => {
     for (const name of names) if (job[name] !== undefined) report.warn('W102', stack, `${owner}: ${name} has no effect without ${condition}`);
   };
@@ -159,9 +159,12 @@ function inline(f: Function, report: Report): Fields | undefined {
   return expression === undefined ? undefined : { _type: 'inline', expression };
 }
 
+// The spellings of the one option, of which a job may use one.
+const contextOptions = ['contexts', 'environments', 'context', 'environment'];
+
 /** The contexts of a job as they are written, and the option that names them. */
 export function contextsOf(job: any): { key: string; list: any[] } {
-  const key = ['contexts', 'environments', 'context', 'environment'].find((name) => job[name] !== undefined && job[name] !== null);
+  const key = contextOptions.find((name) => job[name] !== undefined && job[name] !== null);
   if (key === undefined) return { key: 'environments', list: [] };
   return { key, list: key.endsWith('s') ? job[key] : [job[key]] };
 }

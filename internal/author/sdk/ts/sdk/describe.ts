@@ -6,7 +6,7 @@ import { describeTriggers } from './describe-triggers';
 import { describeJob } from './describe-job';
 import { describeRules } from './describe-steps';
 import { normalizeApproval } from './normalize';
-import { resolveWhen } from './needs';
+import { WhenKeywords, resolveWhen } from './needs';
 import { validateDag } from './graph';
 import { Report, compact, flag } from './report';
 import { suggest } from './spelling';
@@ -106,6 +106,7 @@ export function describeNeeds(needs: any, owner: string, stack: string, report: 
       report.error('E108', stack, `${owner}: when must be 'on-success', 'always', 'on-skip', 'on-failure' or a list of statuses, not ${JSON.stringify(need.when)}`, suggest(String(need.when), ['on-success', 'always', 'on-skip', 'on-failure']));
       return [];
     }
+    warnStatuses(runOn, owner, stack, report);
     if (typeof need?.group === 'string') return [{ group: need.group, runOn }];
     const name = typeof need?.name === 'object' ? need.name?.name : need?.name;
     if (typeof name === 'string') return [{ name, runOn }];
@@ -114,11 +115,29 @@ export function describeNeeds(needs: any, owner: string, stack: string, report: 
   });
 }
 
+const endings = [...WhenKeywords.always, 'unroutable'];
+
+// A status that no job ends with is one that is never reached: the job would never run for it, and nothing would say so.
+function warnStatuses(runOn: string[], owner: string, stack: string, report: Report): void {
+  for (const status of runOn) {
+    if (!endings.includes(status)) report.warn('W105', stack, `${owner}: when '${status}' is no status that a job ends with: ${endings.join(', ')}`, suggest(status, endings));
+  }
+}
+
+const groupNode = (g: string) => `dynamicGroup(${g})`;
+
+// otherKind tells of a name that is not known as a job that it is a group, and the other way round.
+function otherKind(need: string | undefined, owners: Map<string, unknown>): string | undefined {
+  if (need === undefined) return undefined;
+  if (owners.has(groupNode(need))) return `'${need}' is the group of a generator: write dynamicGroup('${need}')`;
+  const job = [...owners.keys()].find((name) => groupNode(name) === need);
+  return job === undefined ? undefined : `'${job}' is a job: write its name alone`;
+}
+
 // checkGraph looks at static jobs and generators as one graph, since a circle may lead through a group.
 function checkGraph(workflow: any, report: Report): void {
   if (!Array.isArray(workflow.jobs)) return;
   const silent = new Report(report.file, report.resolver);
-  const groupNode = (g: string) => `dynamicGroup(${g})`;
   const owners = new Map<string, any>();
   const nodes: { name: string; needs: string[] }[] = [];
   for (const job of workflow.jobs) {
@@ -132,7 +151,8 @@ function checkGraph(workflow: any, report: Report): void {
   }
   const plain = (text: string) => text.replace(/(?:job )?'dynamicGroup\(([^)]*)\)'/g, "group '$1'").replace(/dynamicGroup\(([^)]*)\)/g, '$1 (group)');
   for (const p of validateDag(nodes)) {
-    report.error(p.code, siteOf(owners.get(p.node)) || siteOf(workflow), plain(p.message), plain(p.suggestion ? `did you mean '${p.suggestion}'?` : p.hint));
+    const hint = otherKind(p.need, owners) ?? plain(p.suggestion ? `did you mean '${p.suggestion}'?` : p.hint);
+    report.error(p.code, siteOf(owners.get(p.node)) || siteOf(workflow), plain(p.message), hint);
   }
 }
 

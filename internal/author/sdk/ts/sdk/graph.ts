@@ -7,6 +7,8 @@ export interface DagProblem {
   code: 'E101' | 'E102' | 'E103';
   node: string;
   message: string;
+  /** The name that is not known. */
+  need?: string;
   /** A name that was perhaps meant. */
   suggestion?: string;
   /** What else would help. */
@@ -21,8 +23,10 @@ export function validateDag(nodes: { name: string; needs?: string[] }[]): DagPro
     for (const need of node.needs ?? []) {
       if (need === node.name) problems.push({ code: 'E103', node: node.name, message: `job '${node.name}' needs itself`, hint: 'take it out of needs' });
       else if (!byName.has(need)) {
+        const others = [...byName.keys()].filter((name) => name !== node.name);
         problems.push({
-          code: 'E101', node: node.name, message: `job '${node.name}' needs unknown job '${need}'`, suggestion: nearest(need, [...byName.keys()]), hint: `add it to jobs, or name one of them: ${some([...byName.keys()])}`,
+          code: 'E101', node: node.name, message: `job '${node.name}' needs unknown job '${need}'`, need, suggestion: nearest(need, others),
+          hint: others.length > 0 ? `add it to jobs, or name one of them: ${some(others)}` : 'add it to jobs',
         });
       }
     }
