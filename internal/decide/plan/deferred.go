@@ -46,7 +46,7 @@ func (b *builder) deferred(j lockfile.Job, ready prepared, open unresolved) erro
 	}
 	w := b.in.Workflow
 	config, err := json.Marshal(initConfig{
-		InitOnly: true, TargetJobName: j.Name, WorkflowName: w.Name, Source: sourceFile(w),
+		InitOnly: true, TargetJobName: b.asWritten(j).Name, WorkflowName: w.Name, Source: sourceFile(w),
 		DynamicEnvironment: hasDynamic(j.Environments), DynamicEnv: j.DynamicEnv,
 		DynamicConcurrencyGroup: j.DynamicConcurrencyGroup, DynamicMatrix: open.matrix,
 		TimeoutMs: initTimeoutMs, ContentHash: b.contentHash(), ResolvedHashFiles: w.ResolvedHashFiles,
@@ -57,7 +57,7 @@ func (b *builder) deferred(j lockfile.Job, ready prepared, open unresolved) erro
 	b.grows = true
 	place := ready.proto
 	place.Name, place.Deferred = j.Name, true
-	b.helper(ci.KindInit, ci.InitJobName(w.Name, j.Name), roleInitRunner, config, initTimeoutMs, lockfile.Job{})
+	b.helper(ci.KindInit, b.unique(ci.InitJobName(w.Name, j.Name)), roleInitRunner, config, initTimeoutMs, lockfile.Job{})
 	b.jobs[len(b.jobs)-1].Target = j.Name
 	b.push(place, j)
 	return nil
@@ -169,7 +169,7 @@ func (b *builder) buildJob() (Job, error) {
 	if err != nil {
 		return Job{}, fmt.Errorf("marshal configuration of the build job: %w", err)
 	}
-	name := ci.BuildJobName(w.Name)
+	name := b.unique(ci.BuildJobName(w.Name))
 	return Job{
 		ID: JobID(b.in.RunID, name), Kind: ci.KindBuild, Name: name, BaseName: name, Pick: pick(lockfile.Job{}),
 		Selector: b.helperSelector(roleBuilder), Config: config, TimeoutMs: buildTimeoutMs, Root: true,
@@ -236,10 +236,6 @@ func Resolve(in Input, known Known, base string, raw json.RawMessage) (Expansion
 	fail := func(category, message string) (Expansion, *ci.InitFailure, error) {
 		return Expansion{}, &ci.InitFailure{Scope: ci.ScopeJob, Category: category, Message: ci.CutText(message), JobName: ci.CutName(base)}, nil
 	}
-	i := indexOf(in.Workflow, base)
-	if i < 0 {
-		return Expansion{}, nil, fmt.Errorf("resolve job %s: no such job in workflow %s", base, in.Workflow.Name)
-	}
 	var result initResult
 	if err := json.Unmarshal(raw, &result); err != nil {
 		return fail(ci.InitDynamicEval, fmt.Sprintf("the agent's result for job '%s' cannot be read: %v", base, err))
@@ -248,7 +244,11 @@ func Resolve(in Input, known Known, base string, raw json.RawMessage) (Expansion
 	if err != nil {
 		return Expansion{}, nil, err
 	}
-	j := in.Workflow.Jobs[i]
+	i := indexOf(b.in.Workflow, base)
+	if i < 0 {
+		return Expansion{}, nil, fmt.Errorf("resolve job %s: no such job in workflow %s", base, in.Workflow.Name)
+	}
+	j := b.in.Workflow.Jobs[i]
 	ready, open, refused := b.prepare(j)
 	if refused != nil {
 		return fail(refused.category, refused.message)

@@ -65,7 +65,7 @@ func declared(j lockfile.Job) []any {
 }
 
 func generatorName(workflow string, index int) string {
-	return fmt.Sprintf("__dynamic__%s__%d", workflow, index)
+	return ending("__dynamic__"+workflow, fmt.Sprintf("__%d", index))
 }
 
 // generation is where generated jobs come from, as their agents are told so that they can be made again.
@@ -93,16 +93,16 @@ func Generate(in Input, known Known, g Generated) (Expansion, *ci.InitFailure, e
 	if index < 0 {
 		return Expansion{}, nil, fmt.Errorf("generate: workflow %s has no generator %s", in.Workflow.Name, g.Generator)
 	}
-	entry := in.Workflow.Jobs[index]
 	b, err := joining(in, known)
 	if err != nil {
 		return Expansion{}, nil, err
 	}
+	entry := b.in.Workflow.Jobs[index]
 	jobs, message := b.decodeGenerated(g.Jobs)
 	if message != "" {
 		return Expansion{}, &ci.InitFailure{Scope: ci.ScopeJob, Category: ci.InitDynamicEval, Message: ci.CutText(message), JobName: ci.CutName(g.Generator)}, nil
 	}
-	b.generated = &generation{Index: index, ExpectedJobNames: names(jobs), UpstreamSnapshot: g.Snapshot, group: entry.Group}
+	b.generated = &generation{Index: index, ExpectedJobNames: b.names(jobs), UpstreamSnapshot: g.Snapshot, group: entry.Group}
 	if entry.Generator != nil {
 		b.generated.Index = entry.Generator.Index
 	}
@@ -129,10 +129,11 @@ func generatorIndex(w lockfile.Workflow, name string) int {
 	return -1
 }
 
-func names(jobs []lockfile.Job) []string {
+// names are the jobs' as their author's function gave them.
+func (b *builder) names(jobs []lockfile.Job) []string {
 	out := make([]string, len(jobs))
 	for i, j := range jobs {
-		out[i] = j.Name
+		out[i] = b.asWritten(j).Name
 	}
 	return out
 }
@@ -147,7 +148,8 @@ func (b *builder) decodeGenerated(raw json.RawMessage) (jobs []lockfile.Job, mes
 		return nil, fmt.Sprintf("the generator gave %d jobs (max %d)", len(list), MaxGenerated)
 	}
 	for i, item := range list {
-		j, err := lockfile.DecodeJob(item, b.in.Workflow.Name)
+		author, err := lockfile.DecodeJob(item, b.in.Workflow.Name)
+		j := boundedJob(author)
 		switch {
 		case err != nil:
 			return nil, fmt.Sprintf("job %d of the generator's: %v", i+1, err)
@@ -157,6 +159,7 @@ func (b *builder) decodeGenerated(raw json.RawMessage) (jobs []lockfile.Job, mes
 			return nil, fmt.Sprintf("the generator gave a job '%s', and the run has one of that name already", j.Name)
 		}
 		b.taken[j.Name] = 1
+		b.written[j.Name] = author
 		jobs = append(jobs, j)
 	}
 	return jobs, ""

@@ -119,12 +119,12 @@ func Build(in Input) (Plan, error) {
 	if in.MaxJobs == 0 {
 		in.MaxJobs = ci.MaxJobsPerRun
 	}
-	w := in.Workflow
+	b := newBuilder(in, event)
+	w := b.in.Workflow
 	p := Plan{Workflow: w.Name, TimeoutMs: w.TimeoutMs, Approval: w.Approval, Concurrency: w.Concurrency}
-	if p.InitFailure = refuse(in); p.InitFailure != nil {
+	if p.InitFailure = refuse(w); p.InitFailure != nil {
 		return p, nil
 	}
-	b := newBuilder(in, event)
 	for name := range baseNames(w) {
 		b.taken[name] = 1
 	}
@@ -147,8 +147,7 @@ func Build(in Input) (Plan, error) {
 }
 
 // refuse tells why the workflow cannot be planned at all.
-func refuse(in Input) *ci.InitFailure {
-	w := in.Workflow
+func refuse(w lockfile.Workflow) *ci.InitFailure {
 	fail := func(category, format string, args ...any) *ci.InitFailure {
 		return &ci.InitFailure{Scope: ci.ScopeRun, Category: category, Message: ci.CutText(fmt.Sprintf(format, args...))}
 	}
@@ -163,7 +162,8 @@ func refuse(in Input) *ci.InitFailure {
 
 // builder collects jobs: all of a plan, or those that a job of a run gives.
 type builder struct {
-	in        Input
+	in        Input                   // with bounded names
+	written   map[string]lockfile.Job // see bounded
 	eval      evaluator
 	jobs      []Job
 	count     int                 // of jobs, also of those left out because the plan is refused anyway
@@ -177,7 +177,9 @@ type builder struct {
 }
 
 func newBuilder(in Input, event json.RawMessage) *builder {
-	return &builder{in: in, eval: evaluator{event: event}, expansion: map[string][]string{}, taken: map[string]int{}, pins: map[string]string{}}
+	b := &builder{in: in, eval: evaluator{event: event}, expansion: map[string][]string{}, taken: map[string]int{}, pins: map[string]string{}}
+	b.in.Workflow, b.written = bounded(in.Workflow)
+	return b
 }
 
 // add plans one entry of the workflow's jobs, the i-th.
@@ -286,7 +288,7 @@ func (b *builder) prepare(j lockfile.Job) (ready prepared, open unresolved, refu
 
 // materialise adds the children of a job.
 func (b *builder) materialise(j lockfile.Job, ready prepared) error {
-	shared, err := newConfig(b.in, j, ready.proto.Contexts, ready.env)
+	shared, err := newConfig(b.in, b.asWritten(j), ready.proto.Contexts, ready.env)
 	if err != nil {
 		return err
 	}
@@ -320,18 +322,6 @@ func (b *builder) materialise(j lockfile.Job, ready prepared) error {
 
 // refusal is why a job is born failed.
 type refusal struct{ category, message string }
-
-// unique gives a child's name a number when another job has it already: a list may hold a value twice, and two lists of
-// values may read the same when joined.
-func (b *builder) unique(name string) string {
-	free := name
-	for b.taken[free] > 0 {
-		b.taken[name]++ // so that the next of this name starts its search here
-		free = fmt.Sprintf("%s #%d", name, b.taken[name])
-	}
-	b.taken[free] = 1
-	return free
-}
 
 // baseNames are the names that children may not take.
 func baseNames(w lockfile.Workflow) map[string]int {
