@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"kici/internal/kit/telemetry"
 )
 
 // serveHTTP opens the endpoints for probes and Prometheus. They end with ctx.
@@ -22,8 +24,8 @@ func (a *Agent) serveHTTP(ctx context.Context) error {
 	mux.HandleFunc("GET /health", a.health)
 	mux.HandleFunc("GET /ready", a.ready)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		a.metrics.write(w, a.cfg.Backpressure)
+		w.Header().Set("Content-Type", telemetry.TextType)
+		_ = a.metrics.write(w, a.cfg.Backpressure) // fails only for a caller that has gone
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
 	a.closing.Go(func() { _ = server.Serve(ln) })

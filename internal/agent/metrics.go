@@ -1,18 +1,16 @@
 package agent
 
 import (
-	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
+	"kici/internal/kit/telemetry"
 )
 
 // metrics are the agent's numbers. They are few, so they are counted by hand and written in both forms, as text for
@@ -122,41 +120,37 @@ func (m *metrics) frame(mode string) []wire.Metric {
 }
 
 // write writes the metrics in Prometheus' text format.
-func (m *metrics) write(w io.Writer, mode string) {
-	last := ""
+func (m *metrics) write(w io.Writer, mode string) error {
+	var families []telemetry.Family
 	for _, one := range m.frame(mode) {
 		kind := one.Type
 		if kind == wire.MetricUpDownCounter {
-			kind = wire.MetricGauge
+			kind = telemetry.KindGauge
 		}
-		if one.Name != last {
-			fmt.Fprintf(w, "# TYPE %s %s\n", one.Name, kind)
-			last = one.Name
+		if len(families) == 0 || families[len(families)-1].Name != one.Name {
+			families = append(families, telemetry.Family{Kind: kind, Name: one.Name})
 		}
-		if kind != wire.MetricHistogram {
-			fmt.Fprintf(w, "%s%s %s\n", one.Name, labelText(one.Labels), decimal(*one.Value))
-			continue
-		}
-		for _, b := range one.Buckets {
-			fmt.Fprintf(w, "%s_bucket{le=%q} %s\n", one.Name, decimal(b.Le), decimal(b.Count))
-		}
-		fmt.Fprintf(w, "%s_bucket{le=\"+Inf\"} %s\n%s_sum %s\n%s_count %s\n", one.Name, decimal(*one.Count), one.Name,
-			decimal(*one.Sum), one.Name, decimal(*one.Count))
+		family := &families[len(families)-1]
+		family.Samples = append(family.Samples, numbers(one)...)
 	}
+	return telemetry.WriteText(w, families)
 }
 
-func labelText(labels map[string]string) string {
-	if len(labels) == 0 {
-		return ""
+// numbers are those of one metric of a frame.
+func numbers(m wire.Metric) []telemetry.Sample {
+	var labels []telemetry.Pair
+	for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
+		labels = append(labels, telemetry.Pair{Name: name, Value: m.Labels[name]})
 	}
-	var pairs []string
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		pairs = append(pairs, fmt.Sprintf("%s=%q", name, labels[name]))
+	if m.Type != wire.MetricHistogram {
+		return []telemetry.Sample{{Labels: labels, Value: *m.Value}}
 	}
-	return "{" + strings.Join(pairs, ",") + "}"
+	var bounds, counts []float64
+	for _, b := range m.Buckets {
+		bounds, counts = append(bounds, b.Le), append(counts, b.Count)
+	}
+	return telemetry.HistogramSamples(labels, bounds, counts, *m.Count, *m.Sum)
 }
-
-func decimal(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 func (a *Agent) postMetricsLocked() {
 	a.send(keepNot, wire.AgentMetrics{MessageID: newID(), AgentID: a.cfg.AgentID, Metrics: a.metrics.frame(a.cfg.Backpressure),

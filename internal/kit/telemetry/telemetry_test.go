@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,83 @@ func TestFormatDoesNotDependOnTheCaller(t *testing.T) {
 			t.Errorf("Accept %q: %q", accept, got)
 		}
 	}
+}
+
+func TestTextIsEscapedAndOrdered(t *testing.T) {
+	r := NewRegistry()
+	c := r.Counter("kici_z_total", "One\\two\nthree.", Label{Name: "b"}, Label{Name: "a"})
+	c.Add(0.5, "2", "say \"x\"\\\n")
+	c.Inc("1", "y")
+	c.Inc("0", "y")
+	c.Inc("bad \xff", "z")
+	r.GaugeFunc("kici_y", "Read when asked.", func() float64 { return 3 })
+	r.CounterFunc("kici_x_total", "Kept elsewhere.", func() float64 { return 1e9 })
+	r.Gauge("kici_none", "Without series.", Label{Name: "a"})
+	body, _ := scrape(t, r)
+	_, ours, _ := strings.Cut(body, "# HELP kici")
+	ours, _, _ = strings.Cut("# HELP kici"+ours, "# HELP process")
+	want := `# HELP kici_x_total Kept elsewhere.
+# TYPE kici_x_total counter
+kici_x_total 1e+09
+# HELP kici_y Read when asked.
+# TYPE kici_y gauge
+kici_y 3
+# HELP kici_z_total One\\two\nthree.
+# TYPE kici_z_total counter
+kici_z_total{a="say \"x\"\\\n",b="2"} 0.5
+kici_z_total{a="y",b="0"} 1
+kici_z_total{a="y",b="1"} 1
+kici_z_total{a="z",b="bad �"} 1
+`
+	if diff := cmp.Diff(want, ours); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRegistryShowsTheProcess(t *testing.T) {
+	names := []string{"go_info{version=", "go_goroutines ", "go_threads ", "go_gc_duration_seconds{quantile=\"0.25\"} ",
+		"go_gc_duration_seconds_count ", "go_memstats_heap_inuse_bytes ", "go_memstats_last_gc_time_seconds ", "go_gc_gomemlimit_bytes "}
+	if runtime.GOOS == "linux" {
+		names = append(names, "process_cpu_seconds_total ", "process_resident_memory_bytes ", "process_virtual_memory_bytes ",
+			"process_virtual_memory_max_bytes ", "process_start_time_seconds ", "process_open_fds ", "process_max_fds ")
+	}
+	body, _ := scrape(t, NewRegistry())
+	for _, name := range names {
+		if !strings.Contains(body, "\n"+name) {
+			t.Errorf("no line begins with %s in\n%s", name, body)
+		}
+	}
+}
+
+func TestProcessWasStartedInThePastAndHasMemory(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("/proc is Linux'")
+	}
+	got := map[string]float64{}
+	for _, f := range processFamilies() {
+		got[f.Name] = f.Samples[0].Value
+	}
+	started := time.Unix(int64(got["process_start_time_seconds"]), 0)
+	if started.After(time.Now().Add(time.Second)) || started.Year() < 2020 {
+		t.Errorf("started %v", started)
+	}
+	if rss := got["process_resident_memory_bytes"]; rss < 1<<20 || rss > got["process_virtual_memory_bytes"] {
+		t.Errorf("resident %v of %v", rss, got["process_virtual_memory_bytes"])
+	}
+	if got["process_open_fds"] < 3 || got["process_max_fds"] < got["process_open_fds"] {
+		t.Errorf("files %v of %v", got["process_open_fds"], got["process_max_fds"])
+	}
+}
+
+func TestTwoMetricsOfOneNameAreRefused(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("the second one was taken")
+		}
+	}()
+	r := NewRegistry()
+	r.Counter("kici_twice_total", "First.")
+	r.Counter("kici_twice_total", "Second.")
 }
 
 func TestTextLog(t *testing.T) {
