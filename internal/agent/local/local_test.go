@@ -244,6 +244,17 @@ func TestSecretsAreThoseOfTheContexts(t *testing.T) {
 	}
 }
 
+// Of a secret in several contexts that of the last one counts, and a step is told which that is, as on a server.
+func TestASecretIsThatOfTheLastContext(t *testing.T) {
+	b := repository(t, `
+  job('a', { runsOn: 'linux', environments: ['prod', 'empty', 'base'], steps: [step('s', async ({ secrets, log }) => {
+    for (const name of ['TOKEN', 'KEY', 'COMMON']) { const { value, scope } = secrets.getMeta(name); log.info(name, value.length, scope || 'none'); } })] })`)
+	b.Secrets = Secrets{Common: map[string]string{"COMMON": "1", "TOKEN": "22"},
+		Contexts: map[string]map[string]string{"prod": {"TOKEN": "333", "KEY": "4444"}, "base": {"TOKEN": "55555"}, "other": {"TOKEN": "666666"}}}
+	b.ends(b.run(), "success a=success")
+	b.says("TOKEN 5 base", "KEY 4 prod", "COMMON 1 none")
+}
+
 func TestCheckModeChangesNothing(t *testing.T) {
 	const jobs = `job('conf', { runsOn: 'linux', steps: [checkStep('file', { check: async () => ({ missing: true }),
   summarize: () => 'the file is missing', apply: async ({ log }) => { log.info('applied'); } })] })`

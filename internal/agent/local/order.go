@@ -12,6 +12,7 @@ import (
 
 	"kici/internal/agent/runner"
 	"kici/internal/core/ci"
+	"kici/internal/core/lockfile"
 	"kici/internal/decide/lifecycle"
 )
 
@@ -98,15 +99,15 @@ func (r *run) addRun(j *job, fields map[string]any) {
 		"runId": r.state.ID, "jobId": j.state.ID, "jobIdShort": j.state.ID[:8], "jobName": j.plan.BaseName, "sourceFile": source,
 		"ref": r.in.Source.Ref, "branch": r.in.Source.Ref, "sha": r.in.Source.SHA, "repoIdentifier": r.in.Source.Repo,
 		"event": r.in.Event, "isTestRun": true, "hasConcurrencyGroup": true, // only the loaded workflow tells; the runner looks
-		"secrets": r.secretsOf(j),
+		"secrets": r.secretsOf(j), "namespacedSecrets": r.contextsOf(j),
 	})
 	if r.o.Debug {
 		fields["logLevel"] = "debug"
 	}
 }
 
-// secretsOf are the secrets of a job: those for every job, over them those of its contexts in their order. Secret outputs
-// of the jobs that it needs never take the place of one that somebody wrote down.
+// secretsOf are the secrets of a job that no context brings: those for every job, and the secret outputs of the jobs that
+// it needs, which never take the place of one that somebody wrote down.
 func (r *run) secretsOf(j *job) map[string]string {
 	secrets := map[string]string{}
 	for _, name := range r.needsOf(j.state.Name) {
@@ -114,8 +115,20 @@ func (r *run) secretsOf(j *job) map[string]string {
 			maps.Copy(secrets, upstream.secrets)
 		}
 	}
-	maps.Copy(secrets, r.o.Secrets.Of(j.plan.Contexts))
+	maps.Copy(secrets, r.o.Secrets.Common)
 	return secrets
+}
+
+// contextsOf are the secrets of each context of a job, in the order in which they lie over one another.
+func (r *run) contextsOf(j *job) lockfile.Ordered {
+	list := lockfile.Ordered{}
+	for _, context := range j.plan.Contexts {
+		if secrets := r.o.Secrets.Contexts[context]; len(secrets) > 0 {
+			raw, _ := json.Marshal(secrets) // texts always encode
+			list = append(list, lockfile.Member{Key: context, Value: raw})
+		}
+	}
+	return list
 }
 
 // environ is built from nothing; later layers win.
