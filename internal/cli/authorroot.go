@@ -20,10 +20,16 @@ func workflowsRoot(ctx context.Context, dir, kiciDir string) (string, error) {
 	return gitRoot(ctx, dir), nil
 }
 
-// gitRoot is the root of the repository that git knows of, else the folder itself.
+// gitRoot is the root of the repository that git knows of, else the folder itself, which keeps its name when it is that
+// root.
 func gitRoot(ctx context.Context, dir string) string {
 	repo, err := local.Describe(ctx, dir)
 	if err != nil || repo.Root == "" {
+		return dir
+	}
+	root, err1 := os.Stat(repo.Root)
+	here, err2 := os.Stat(dir)
+	if err1 == nil && err2 == nil && os.SameFile(root, here) {
 		return dir
 	}
 	return repo.Root

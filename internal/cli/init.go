@@ -142,13 +142,8 @@ func (i *initRun) tell(made compile.InitResult, result compile.Result) error {
 
 // rootHere is the root of the repository in which the command was called, and words for where that is unless it is here.
 func rootHere(ctx context.Context) (root, elsewhere string) {
-	root = gitRoot(ctx, ".")
-	here, err := filepath.Abs(".")
-	if err == nil {
-		here, err = filepath.EvalSymlinks(here) // as git names it
-	}
-	if err != nil || root == "." || root == here {
-		return ".", ""
+	if root = gitRoot(ctx, "."); root == "." {
+		return root, ""
 	}
 	return root, " in " + root
 }
