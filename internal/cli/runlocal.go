@@ -74,7 +74,7 @@ func (p Process) runLocalCommand() *cobra.Command {
 	l.trial.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&l.pick, "pick", "p", false, "choose one of the workflows")
-	f.IntVarP(&l.jobs, "jobs", "j", 0, "jobs that run at a time (default: as many as there are processors, one with --in-place)")
+	f.IntVarP(&l.jobs, "jobs", "j", 0, "jobs that run at a time, also called --concurrency (default: as many as there are processors, one with --in-place)")
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "concurrency" {
 			name = "jobs"
@@ -96,7 +96,7 @@ func (p Process) runLocalCommand() *cobra.Command {
 }
 
 // refuse names what cannot be meant.
-func (l *localRun) refuse(args []string) error {
+func (l *localRun) refuse(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
 		return usage("name the event to run for, as in kici run local push (kici fixture list shows them)")
@@ -106,7 +106,7 @@ func (l *localRun) refuse(args []string) error {
 		return usage("--fail-on-drift needs --check")
 	case l.json && l.lines:
 		return usage("--json and --json-lines are two forms of output: use one of them")
-	case l.jobs < 0:
+	case cmd.Flags().Changed("jobs") && l.jobs < 1:
 		return usage("--jobs must be at least 1, not %d", l.jobs)
 	case l.keep && l.inPlace:
 		return usage("--keep is about the copies that --in-place does without")
@@ -115,7 +115,7 @@ func (l *localRun) refuse(args []string) error {
 }
 
 func (l *localRun) run(cmd *cobra.Command, args []string) error {
-	if err := l.refuse(args); err != nil {
+	if err := l.refuse(cmd, args); err != nil {
 		return err
 	}
 	env, err := pairsOf("env", l.env)

@@ -29,7 +29,7 @@ func TestJobsRunInTheOrderOfTheirNeeds(t *testing.T) {
 	r := b.run()
 	b.ends(r, "success build=success test (a)=success test (b)=success ship=success repair=skipped")
 	b.says("build › make | [make] mode fast hello", "build › make | not committed", "test (b) › run | [run] tests b 1.2", "after test (a) success, test (b) success b")
-	if steps := r.Jobs[0].Steps; len(steps) != 1 || steps[0].Status != "success" || steps[0].DurationMs == nil {
+	if steps := r.Jobs[0].Steps; len(steps) != 1 || steps[0].Status != "success" || steps[0].DurationMs == nil || steps[0].CompletedAt.Before(steps[0].StartedAt.Time) {
 		t.Errorf("%+v", steps)
 	}
 }

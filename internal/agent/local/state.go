@@ -242,6 +242,8 @@ func (r *run) takeRow(j *job, op lifecycle.RowOp) {
 	case lifecycle.RowEnqueue:
 		j.state.Row = &lifecycle.Row{Status: ci.QueuePending}
 		r.queue = append(r.queue, j)
+		turn := ci.NewReason(ci.ReasonQueued, fmt.Sprintf("waits for its turn: --jobs lets %d run at a time", r.o.Jobs), nil)
+		j.view.Reason = &turn
 		return
 	case lifecycle.RowStart:
 		j.state.Row.Started = true

@@ -77,13 +77,14 @@ func (r *run) stepStarted(j *job, v runner.StepStart) {
 	} else {
 		s.StartedAt = adminwire.Time{Time: time.Now().UTC()}
 	}
-	s.ErrorMessage, s.DurationMs = nil, nil // of an attempt before
+	s.ErrorMessage, s.DurationMs, s.CompletedAt = nil, nil, adminwire.Time{} // of an attempt before
 	r.changed = true
 }
 
 func (r *run) stepEnded(j *job, v runner.StepComplete) {
 	s := j.step(v.StepIndex, v.StepName, v.StepType)
 	s.Status, s.DurationMs = ci.StepStatus(v.Status), &v.DurationMs
+	s.CompletedAt = adminwire.Time{Time: time.Now().UTC()}
 	s.SecretsAccessed = v.SecretsAccessed
 	if v.Error != nil {
 		message := r.mask.String(v.Error.Message)
