@@ -3,6 +3,8 @@ package report
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
@@ -19,6 +21,10 @@ func Result(ctx context.Context, q store.Querier, runID string) (adminwire.RunRe
 	if err != nil {
 		return adminwire.RunResult{}, err
 	}
+	secret, err := secretOutputKeys(ctx, q, runID)
+	if err != nil {
+		return adminwire.RunResult{}, err
+	}
 	out := adminwire.RunResult{
 		RunID: run.RunID, WorkflowName: adminwire.Mark(run.WorkflowName), Status: run.Status, Provider: run.Provider,
 		RepoIdentifier: adminwire.Mark(run.RepoIdentifier), Ref: adminwire.Mark(run.Ref), SHA: run.SHA,
@@ -27,7 +33,7 @@ func Result(ctx context.Context, q store.Querier, runID string) (adminwire.RunRe
 		TriggeredBy: run.TriggeredBy, Jobs: make([]adminwire.JobResult, len(jobs)),
 	}
 	for i, j := range jobs {
-		out.Jobs[i] = jobResult(j)
+		out.Jobs[i] = jobResult(j, secret[j.JobID])
 	}
 	if category := failureCategory(run, jobs); category != "" {
 		out.FailureCategory = &category
@@ -35,11 +41,11 @@ func Result(ctx context.Context, q store.Querier, runID string) (adminwire.RunRe
 	return out, nil
 }
 
-func jobResult(j adminwire.Job) adminwire.JobResult {
+func jobResult(j adminwire.Job, secret []string) adminwire.JobResult {
 	out := adminwire.JobResult{
 		JobID: j.JobID, JobName: adminwire.Mark(j.JobName), Status: j.Status, StartedAt: j.StartedAt, CompletedAt: j.CompletedAt,
 		DurationMs: j.DurationMs, AgentID: j.AgentID, ErrorMessage: markPointer(j.ErrorMessage), Outputs: flatten(j.Outputs),
-		Needs: []adminwire.NeedResult{}, SecretOutputKeys: []string{}, Steps: make([]adminwire.StepResult, len(j.Steps)),
+		Needs: []adminwire.NeedResult{}, SecretOutputKeys: append([]string{}, secret...), Steps: make([]adminwire.StepResult, len(j.Steps)),
 	}
 	if f := j.InitFailure; f != nil {
 		out.InitFailure = &adminwire.FailureResult{Scope: f.Scope, Category: f.Category, Message: adminwire.Mark(f.Message)}
@@ -51,6 +57,27 @@ func jobResult(j adminwire.Job) adminwire.JobResult {
 		out.Steps[i] = stepResult(s)
 	}
 	return out
+}
+
+// secretOutputKeys are the names of the secret outputs of each job, sorted. They are kept as long as the run goes on.
+func secretOutputKeys(ctx context.Context, q store.Querier, runID string) (map[string][]string, error) {
+	rows, err := q.QueryContext(ctx, "SELECT job_id, output_key FROM run_secret_outputs WHERE run_id = $1", runID)
+	if err != nil {
+		return nil, fmt.Errorf("list secret outputs of run %s: %w", runID, err)
+	}
+	defer rows.Close()
+	keys := map[string][]string{}
+	for rows.Next() {
+		var jobID, key string
+		if err := rows.Scan(&jobID, &key); err != nil {
+			return nil, fmt.Errorf("list secret outputs of run %s: %w", runID, err)
+		}
+		keys[jobID] = append(keys[jobID], key)
+	}
+	for _, k := range keys {
+		slices.Sort(k) // databases order texts each in its way
+	}
+	return keys, rows.Err()
 }
 
 func stepResult(s adminwire.Step) adminwire.StepResult {
@@ -95,6 +122,9 @@ func flatten(outputs json.RawMessage) *adminwire.UntrustedMap {
 	return &adminwire.UntrustedMap{Untrusted: true, Value: out}
 }
 
+// outOfTime are the ends of jobs whose time ran out, in the queue or at an agent that fell silent.
+var outOfTime = []ci.JobStatus{ci.JobTimedOutStale, ci.JobUnroutable}
+
 // failureCategory sorts the end of a run by what its jobs tell.
 func failureCategory(run adminwire.RunDetail, jobs []adminwire.Job) string {
 	init := run.InitFailure
@@ -104,7 +134,7 @@ func failureCategory(run adminwire.RunDetail, jobs []adminwire.Job) string {
 		if init == nil {
 			init = j.InitFailure
 		}
-		timedOut = timedOut || j.Status == ci.JobTimedOutStale || j.Status.Terminal() && j.Status != ci.JobSuccess && isTimeout(j.Reason)
+		timedOut = timedOut || slices.Contains(outOfTime, j.Status) || j.Status.Terminal() && j.Status != ci.JobSuccess && isTimeout(j.Reason)
 		for _, s := range j.Steps {
 			nonZero = nonZero || s.ExitCode != nil && *s.ExitCode != 0
 		}

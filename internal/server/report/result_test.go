@@ -52,6 +52,46 @@ func TestResultMarksWhatOthersChose(t *testing.T) {
 	})
 }
 
+func TestResultNamesSecretOutputsAndNotTheirValues(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		seed(t, db)
+		must(t, db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			for _, row := range [][2]string{{"id-build", "token"}, {"id-build", "PASSWORD"}, {"id-gpu", "other"}} {
+				_, err := tx.ExecContext(ctx, `INSERT INTO run_secret_outputs (run_id, job_id, output_key, encrypted_value, key_version, created_at)
+					VALUES ('r', $1, $2, 'sealed', 1, 1)`, row[0], row[1])
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		got, err := report.Result(t.Context(), db.Read(), "r")
+		must(t, err)
+		if diff := cmp.Diff([]string{"PASSWORD", "token"}, got.Jobs[0].SecretOutputKeys); diff != "" {
+			t.Error(diff)
+		}
+		raw, err := json.Marshal(got)
+		must(t, err)
+		if strings.Contains(string(raw), "sealed") || !strings.Contains(string(raw), `"secretOutputKeys":[]`) {
+			t.Errorf("result %s", raw)
+		}
+	})
+}
+
+func TestARunThatWaitedInVainRanOutOfTime(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		f := newFloor(t, db)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("nobody", on("gpu"))}})
+		f.millis += 2 * 3_600_000
+		must(t, f.SweepOnce(t.Context()))
+		got, err := report.Result(t.Context(), db.Read(), "r")
+		must(t, err)
+		if got.Jobs[0].Status != ci.JobUnroutable || got.FailureCategory == nil || *got.FailureCategory != "timed_out" {
+			t.Errorf("job %s, category %v", got.Jobs[0].Status, got.FailureCategory)
+		}
+	})
+}
+
 func TestDeliveriesAreFiltered(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		must(t, db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
