@@ -355,7 +355,11 @@ func QueueExpired(job Job, routable bool, detail string, now int64) Outcome {
 	message := textOr(detail, "Queue timeout expired (job was never dispatched to an agent)")
 	var o Outcome
 	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowExpire, Reason: code})
-	o.end(job, status, reasonOf(code, message, nil), now)
+	reason := reasonOf(code, message, nil)
+	o.end(job, status, reason, now)
+	if detail != "" { // what kept agents from starting is news to whoever looks at the run alone
+		o.Run = &RunChange{Reason: reason}
+	}
 	return o
 }
 

@@ -54,7 +54,7 @@ func failedJobs(names []string) *ci.Reason {
 }
 
 // specific lists reasons that say more than that jobs failed; they are kept.
-var specific = []string{ci.ReasonWorkflowTimeout, ci.ReasonStale, ci.ReasonInitFailure}
+var specific = []string{ci.ReasonWorkflowTimeout, ci.ReasonStale, ci.ReasonInitFailure, ci.ReasonQueueTimeout, ci.ReasonUnroutable}
 
 // Settle ends a run whose last job has ended. A run that was cancelled keeps the reason of the wish.
 func Settle(run Run, jobs []Summary, drift bool, now int64) Outcome {
