@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +53,7 @@ func Run(ctx context.Context, args []string, p Process) int {
 	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kici-admin" {
 		rest = append([]string{"admin"}, rest...)
 	}
-	root := newRoot(p)
+	root := newRoot(p, rest)
 	root.SetArgs(rest)
 	return p.conclude(root.ExecuteContext(ctx), len(rest) > 0 && rest[0] == "admin")
 }
@@ -76,7 +77,9 @@ func (p Process) conclude(err error, admin bool) int {
 	return exit.code
 }
 
-func newRoot(p Process) *cobra.Command {
+// newRoot makes the command line. Where args name a verb, it has no other: the flags of all of them take 0.3 MiB, which an
+// agent and each of its runners would keep for as long as they live.
+func newRoot(p Process, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kici",
 		Short:         "Self-hosted CI/CD: workflows in TypeScript, one binary",
@@ -91,7 +94,15 @@ func newRoot(p Process) *cobra.Command {
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{code: exitUsage, cause: err} })
-	root.AddCommand(p.commands()...)
+	verbs := p.verbs()
+	if len(args) > 0 {
+		if i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] }); i >= 0 {
+			verbs = verbs[i : i+1]
+		}
+	}
+	for _, v := range verbs {
+		root.AddCommand(v.command())
+	}
 	strict(root)
 	return root
 }
@@ -111,16 +122,21 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// commands lists the verbs in the order of help.
-func (p Process) commands() []*cobra.Command {
+// verb is a command that can be made, by its name.
+type verb struct {
+	name    string
+	command func() *cobra.Command
+}
+
+func (p Process) verbs() []verb {
 	return append(p.daemons(),
-		p.compileCommand(),
-		p.initCommand(),
-		p.previewCommand(),
-		p.fixtureCommand(),
-		p.hookCommand(),
-		p.adminCommand(),
-		p.versionCommand(),
-		p.runnerCommand(),
+		verb{"compile", p.compileCommand},
+		verb{"init", p.initCommand},
+		verb{"preview", p.previewCommand},
+		verb{"fixture", p.fixtureCommand},
+		verb{"hook", p.hookCommand},
+		verb{"admin", p.adminCommand},
+		verb{"version", p.versionCommand},
+		verb{"__runner", p.runnerCommand},
 	)
 }

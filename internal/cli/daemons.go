@@ -24,8 +24,9 @@ import (
 )
 
 // daemons are the verbs that serve until they are stopped.
-func (p Process) daemons() []*cobra.Command {
-	return []*cobra.Command{p.demoCommand(), p.benchCommand(), p.upCommand(), p.serverCommand(), p.agentCommand(), p.runCommand()}
+func (p Process) daemons() []verb {
+	return []verb{{"demo", p.demoCommand}, {"bench", p.benchCommand}, {"up", p.upCommand}, {"server", p.serverCommand},
+		{"agent", p.agentCommand}, {"run", p.runCommand}}
 }
 
 // serverFlags are the flags that stand for settings, by key.

@@ -10,7 +10,7 @@ import (
 
 // daemons are the verbs that serve: none here. Servers and agents run on Linux and macOS; this system has the verbs of
 // authors and of administration.
-func (p Process) daemons() []*cobra.Command { return nil }
+func (p Process) daemons() []verb { return nil }
 
 // runnerCommand is for agents, which do not run here.
 func (p Process) runnerCommand() *cobra.Command {
