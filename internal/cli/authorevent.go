@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -312,7 +313,7 @@ func readDelivery(path string) (d sample.Delivery, known bool, err error) {
 // fixtureDir is the folder of fixtures in that of workflows.
 const fixtureDir = "fixtures"
 
-var fixtureName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var fixtureName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`) })
 
 func isBuiltIn(name string) bool {
 	return name == "pull_request" || slices.ContainsFunc(sample.Kinds(), func(k sample.Kind) bool { return k.Name == name })
@@ -321,7 +322,7 @@ func isBuiltIn(name string) bool {
 // fixturePath is where the fixture of a name lies. It never leads out of its folder, and never hides a built-in event.
 func fixturePath(root, kiciDir, name string) (string, error) {
 	switch {
-	case !fixtureName.MatchString(name):
+	case !fixtureName().MatchString(name):
 		return "", usage("a fixture's name has letters, digits, dots, dashes and underscores only, not %q", name)
 	case isBuiltIn(name):
 		return "", usage("%q is a built-in event: choose another name", name)

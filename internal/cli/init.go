@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -69,7 +70,7 @@ func (p Process) initCommand() *cobra.Command {
 var packageManagers = []string{"npm", "pnpm", "yarn"}
 
 // registryScope is what a lock file takes.
-var registryScope = regexp.MustCompile(`(?i)^@[a-z0-9][a-z0-9-]*$`)
+var registryScope = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^@[a-z0-9][a-z0-9-]*$`) })
 
 // refuse names what cannot be meant.
 func (i *initRun) refuse() error {
@@ -82,7 +83,7 @@ func (i *initRun) refuse() error {
 		return usage("--private-registry-scope needs --private-registry")
 	case i.registry != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
 		return usage("--private-registry must be a URL, as https://npm.example.org/, not %q", i.registry)
-	case i.scope != "" && !registryScope.MatchString(i.scope):
+	case i.scope != "" && !registryScope().MatchString(i.scope):
 		return usage("--private-registry-scope must be like @acme, not %q", i.scope)
 	case !pair || context == "" || name == "" || strings.Contains(name, ":"):
 		return usage("--private-registry-secret must be CONTEXT:SECRET, not %q", i.secret)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -12,13 +13,15 @@ import (
 
 // escapes are the sequences by which a text drives a terminal. What workflows print must not move the cursor of whoever
 // looks on, nor set the title of the window or read the clipboard.
-var escapes = regexp.MustCompile("\x1b(?:\\[[0-9;:?<=>]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[ -/]*[0-~])")
+var escapes = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("\x1b(?:\\[[0-9;:?<=>]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[ -/]*[0-~])")
+})
 
 // colours are those of them that only change how a text looks.
-var colours = regexp.MustCompile("^\x1b\\[[0-9;:]*m$")
+var colours = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^\x1b\\[[0-9;:]*m$") })
 
 // Clean gives a text that came from outside as it may be shown on a terminal: printable characters only.
-func Clean(text string) string { return printable(escapes.ReplaceAllString(text, "")) }
+func Clean(text string) string { return printable(escapes().ReplaceAllString(text, "")) }
 
 // CleanColours is Clean with the colours kept, and put back at the end.
 func CleanColours(text string) string {
@@ -28,9 +31,9 @@ func CleanColours(text string) string {
 	var b strings.Builder
 	coloured := false
 	from := 0
-	for _, at := range escapes.FindAllStringIndex(text, -1) {
+	for _, at := range escapes().FindAllStringIndex(text, -1) {
 		b.WriteString(printable(text[from:at[0]]))
-		if sequence := text[at[0]:at[1]]; colours.MatchString(sequence) {
+		if sequence := text[at[0]:at[1]]; colours().MatchString(sequence) {
 			b.WriteString(sequence)
 			coloured = true
 		}

@@ -94,9 +94,9 @@ func unclean(v reflect.Value, place string) (found []string) {
 // database would refuse.
 func TestEveryTextOfEveryFrameOfAnAgentIsCleaned(t *testing.T) {
 	const mark = "UGLY"
-	for name, p := range fromAgent {
+	for name, typ := range fromAgent {
 		t.Run(name, func(t *testing.T) {
-			v := reflect.New(p.typ).Elem()
+			v := reflect.New(typ).Elem()
 			soil(v, mark)
 			clean, err := Encode(v.Interface().(Message))
 			if err != nil {

@@ -25,7 +25,6 @@ import (
 //	url         an absolute URL
 //	coerce      a number, or a string that holds one
 type plan struct {
-	typ      reflect.Type
 	fields   []field
 	byName   map[string]int
 	required uint64 // bit per field
@@ -52,7 +51,8 @@ type checker interface {
 // closer is implemented by structs that allow no unknown member.
 type closer interface{ closed() }
 
-// plans holds every plan made so far, by type. The catalogue makes them all, so it never grows afterwards.
+// plans holds every plan made so far, by type. Each is made when its message is met first: an agent reads and writes few
+// of them, and has little memory.
 var plans sync.Map
 
 func planOf(t reflect.Type) *plan {
@@ -64,7 +64,7 @@ func planOf(t reflect.Type) *plan {
 }
 
 func makePlan(t reflect.Type) *plan {
-	p := &plan{typ: t, byName: map[string]int{}}
+	p := &plan{byName: map[string]int{}}
 	zero := reflect.Zero(t).Interface()
 	_, p.closed = zero.(closer)
 	_, p.checks = zero.(checker)

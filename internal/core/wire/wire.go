@@ -75,7 +75,7 @@ func DecodeFromAgent(raw []byte) (Message, error) { return decode(raw, fromAgent
 // DecodeFromServer reads a frame that the server sent.
 func DecodeFromServer(raw []byte) (Message, error) { return decode(raw, fromServer, false) }
 
-func decode(raw []byte, types map[string]*plan, clean bool) (Message, error) {
+func decode(raw []byte, types map[string]reflect.Type, clean bool) (Message, error) {
 	if !utf8.Valid(raw) {
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	}
@@ -85,16 +85,16 @@ func decode(raw []byte, types map[string]*plan, clean bool) (Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := types[name]
-	if p == nil {
+	typ := types[name]
+	if typ == nil {
 		if err := d.skipAll(); err != nil {
 			return nil, err
 		}
 		return nil, &UnknownTypeError{Type: name}
 	}
-	v := reflect.New(p.typ).Elem()
+	v := reflect.New(typ).Elem()
 	d.pos = 0
-	if err := d.document(p, v); err != nil {
+	if err := d.document(planOf(typ), v); err != nil {
 		if invalid, ok := errors.AsType[*InvalidError](err); ok {
 			invalid.Type = name
 		}
@@ -129,10 +129,10 @@ func Encode(m Message) ([]byte, error) {
 }
 
 // catalogue makes the table of one direction from a zero value of each message.
-func catalogue(messages ...Message) map[string]*plan {
-	m := make(map[string]*plan, len(messages))
+func catalogue(messages ...Message) map[string]reflect.Type {
+	m := make(map[string]reflect.Type, len(messages))
 	for _, msg := range messages {
-		m[msg.MessageType()] = planOf(reflect.TypeOf(msg))
+		m[msg.MessageType()] = reflect.TypeOf(msg)
 	}
 	return m
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -280,6 +281,18 @@ func TestStringsAreReadAsJSONSays(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// TestEveryMessageCanBeRead makes the plans of all messages: one with a member of a kind that no reader knows would stop the
+// process that meets it first.
+func TestEveryMessageCanBeRead(t *testing.T) {
+	for _, types := range []map[string]reflect.Type{fromAgent, fromServer} {
+		for name, typ := range types {
+			if p := planOf(typ); len(p.fields) != typ.NumField() {
+				t.Errorf("%s: %d of %d members can be read", name, len(p.fields), typ.NumField())
+			}
+		}
+	}
 }
 
 func FuzzDecode(f *testing.F) {

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"kici/internal/core/glob"
 )
@@ -52,13 +53,13 @@ func matchPath(pattern, path string) (bool, error) {
 	return glob.Match(pattern, path)
 }
 
-var reservedSegment = regexp.MustCompile(`^__.*__$`)
+var reservedSegment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^__.*__$`) })
 
 // Reserved tells whether a scope, with or without a backend, belongs to the server: it has a segment of the form
 // __name__, or begins like one. No job ever gets what is in it.
 func Reserved(scope string) bool {
 	path := Path(scope)
-	return strings.HasPrefix(path, "__") || slices.ContainsFunc(strings.Split(path, "/"), reservedSegment.MatchString)
+	return strings.HasPrefix(path, "__") || slices.ContainsFunc(strings.Split(path, "/"), reservedSegment().MatchString)
 }
 
 // Host is what is known of the host that a child of a host fan-out runs on.
@@ -69,8 +70,8 @@ type Host struct {
 }
 
 var (
-	placeholder = regexp.MustCompile(`\$\{(?:agentId|host|label:[^}]+)\}`)
-	safeValue   = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+	placeholder = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{(?:agentId|host|label:[^}]+)\}`) })
+	safeValue   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+$`) })
 )
 
 // Substitute puts what is known of the host into a scope pattern: ${agentId}, ${host}, and ${label:NAME}, the value of
@@ -78,9 +79,9 @@ var (
 // holds what could lead out of its segment or match more than itself: the host must not choose its secrets.
 func Substitute(pattern string, host Host) (substituted string, ok bool) {
 	ok = true
-	substituted = placeholder.ReplaceAllStringFunc(pattern, func(found string) string {
+	substituted = placeholder().ReplaceAllStringFunc(pattern, func(found string) string {
 		value := host.value(found[len("${") : len(found)-len("}")])
-		ok = ok && safeValue.MatchString(value)
+		ok = ok && safeValue().MatchString(value)
 		return value
 	})
 	if !ok {

@@ -141,7 +141,7 @@ type table struct {
 const hashBits = 19
 
 // noTable is shared by all redactors that have nothing to mask yet, since a table weighs 64 KiB.
-var noTable = buildTable(nil)
+var noTable = &table{}
 
 func hash3(a, b, c byte) uint32 {
 	return (uint32(a)<<16 | uint32(b)<<8 | uint32(c)) * 2654435761 >> (32 - hashBits)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -15,14 +16,14 @@ import (
 const maxBody = 25 << 20
 
 // requestID is what a caller may choose as the id of its request. Others are replaced, since ids go into logs.
-var requestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+var requestID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`) })
 
 // observed gives each request its id and writes one line about it: never a header, a query or a body, since those may
 // hold tokens and secrets. Reads that went well are on the debug level: user interfaces repeat them all the time.
 func (a *API) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-ID")
-		if !requestID.MatchString(id) {
+		if !requestID().MatchString(id) {
 			id = uuid.NewString()
 			r.Header.Set("X-Request-ID", id)
 		}

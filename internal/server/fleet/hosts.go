@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/crypto/ssh"
 
@@ -54,9 +55,9 @@ const (
 
 var (
 	// Addresses and users become arguments of connections and lines of logs.
-	hostAddress = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:_%-]*[A-Za-z0-9])?$`)
-	hostUser    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*\$?$`)
-	hostSecret  = regexp.MustCompile(`^[A-Za-z0-9._:-]+(/[A-Za-z0-9._-]+)+$`)
+	hostAddress = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:_%-]*[A-Za-z0-9])?$`) })
+	hostUser    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*\$?$`) })
+	hostSecret  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._:-]+(/[A-Za-z0-9._-]+)+$`) })
 )
 
 // complete fills in what was left out and refuses what cannot be.
@@ -79,10 +80,10 @@ func (h *Host) complete() error {
 			"at most 256 texts of 1 to 128 characters"},
 		{!slices.ContainsFunc(h.Labels, reserved), "labels", "none that begins with kici:, which tokens and agents alone give"},
 		{len(h.Properties) <= maxHostProperties && plain(h.Properties), "properties", "at most 256 members that are texts, numbers or booleans"},
-		{r.Address == "" || len(r.Address) <= 253 && hostAddress.MatchString(r.Address), "address", "a host name or an IP address, without the port"},
-		{len(r.User) <= 64 && hostUser.MatchString(r.User), "sshUser", "the name of a user"},
+		{r.Address == "" || len(r.Address) <= 253 && hostAddress().MatchString(r.Address), "address", "a host name or an IP address, without the port"},
+		{len(r.User) <= 64 && hostUser().MatchString(r.User), "sshUser", "the name of a user"},
 		{r.Port > 0 && r.Port < 1<<16, "sshPort", "1 to 65535"},
-		{r.KeySecret == "" || len(r.KeySecret) <= 2*ci.MaxRepository && hostSecret.MatchString(r.KeySecret) && !strings.HasPrefix(r.KeySecret, "__") && !strings.Contains(r.KeySecret, "/__"), "sshKeySecret", "the scope and key of a secret, as in hosts/web-3/SSH_KEY"},
+		{r.KeySecret == "" || len(r.KeySecret) <= 2*ci.MaxRepository && hostSecret().MatchString(r.KeySecret) && !strings.HasPrefix(r.KeySecret, "__") && !strings.Contains(r.KeySecret, "/__"), "sshKeySecret", "the scope and key of a secret, as in hosts/web-3/SSH_KEY"},
 		{r.HostKey == "" || validHostKey(r.HostKey), "sshHostKey", "a public key as a known_hosts file has it, as in ssh-ed25519 AAAA…"},
 	} {
 		if !check.fine {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -57,12 +58,14 @@ func (g segment) born() time.Time {
 	return time.UnixMilli(ms)
 }
 
-var segmentName = regexp.MustCompile(`^seg-([0-9]{6})-([0-9a-f]{20})-([0-9]{1,18})-([0-9]{1,18})(?:-([0-9]{1,18})-([0-9]{1,18}))?$`)
+var segmentName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^seg-([0-9]{6})-([0-9a-f]{20})-([0-9]{1,18})-([0-9]{1,18})(?:-([0-9]{1,18})-([0-9]{1,18}))?$`)
+})
 
 // parseSegment reads either name of a segment; sealed tells that it was the one of the object store, which alone knows the
 // end. A name that this package did not write is not ok.
 func parseSegment(name string) (g segment, sealed, ok bool) {
-	m := segmentName.FindStringSubmatch(name)
+	m := segmentName().FindStringSubmatch(name)
 	if m == nil {
 		return segment{}, false, false
 	}

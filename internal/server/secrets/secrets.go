@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"kici/internal/core/ci"
@@ -241,13 +242,13 @@ func (s *Store) texts(ctx context.Context, query string, args ...any) ([]string,
 func place(org, scope, key string) string { return org + ":" + scope + ":" + key }
 
 var (
-	segmentPattern  = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
-	reservedPattern = regexp.MustCompile(`^__.*__$`)
+	segmentPattern  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+$`) })
+	reservedPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^__.*__$`) })
 )
 
 // internal tells whether a scope has a segment of the form __name__, or begins like one.
 func internal(scope string) bool {
-	return strings.HasPrefix(scope, "__") || slices.ContainsFunc(strings.Split(scope, "/"), reservedPattern.MatchString)
+	return strings.HasPrefix(scope, "__") || slices.ContainsFunc(strings.Split(scope, "/"), reservedPattern().MatchString)
 }
 
 func checkOrg(org string) error {
@@ -269,7 +270,7 @@ func checkInternalScope(scope string) error {
 		return fmt.Errorf("%w: scope must have 1 to %d characters", ErrInvalid, maxName)
 	}
 	for segment := range strings.SplitSeq(scope, "/") {
-		if !segmentPattern.MatchString(segment) || segment == "." || segment == ".." {
+		if !segmentPattern().MatchString(segment) || segment == "." || segment == ".." {
 			return fmt.Errorf("%w: scope must be segments of A-Z a-z 0-9 . _ - joined by /", ErrInvalid)
 		}
 	}
@@ -278,7 +279,7 @@ func checkInternalScope(scope string) error {
 
 func checkKey(key string) error {
 	switch {
-	case key == "" || len(key) > maxName || !segmentPattern.MatchString(key):
+	case key == "" || len(key) > maxName || !segmentPattern().MatchString(key):
 		return fmt.Errorf("%w: key must be 1 to %d of A-Z a-z 0-9 . _ -", ErrInvalid, maxName)
 	case key == sentinel:
 		return fmt.Errorf("%w: key %s belongs to the server", ErrReserved, sentinel)
