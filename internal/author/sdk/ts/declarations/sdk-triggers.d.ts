@@ -150,8 +150,9 @@ declare module '@kici-dev/sdk' {
     actions?: OneOrMany<string>;
   }
 
-  /** Values at paths of a payload, such as `{ 'alert.severity': 'high' }`; a list means any of them, `/…/` an expression. */
-  export type PathMap = Record<string, any>;
+  /** Values at paths of a payload, such as `{ 'alert.severity': 'high' }`; a list means any of them, text such as `/^hi/i` is
+   * an expression, too. */
+  export type PathMap = Record<string, OneOrMany<string | number | boolean | null | RegExp>>;
 
   /** Events sent with `ctx.emit`: `kiciEvent('shipped')`. */
   export function kiciEvent(options: KiciEventTrigger): Trigger;

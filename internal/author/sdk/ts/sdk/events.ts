@@ -4,6 +4,8 @@ import { mark } from './site';
 
 /** An event with a schema for its payload; `ctx.emit(event, payload)` checks it. */
 export function defineEvent(name: string, schema: any): any {
+  if (typeof name !== 'string' || name === '') throw new Error(`defineEvent needs the name of the event, not ${JSON.stringify(name) ?? typeof name}`);
+  if (typeof schema?.parse !== 'function') throw new Error(`defineEvent '${name}' needs a schema, such as z.object({ version: z.string() })`);
   return { _tag: 'EventDefinition', name, schema };
 }
 

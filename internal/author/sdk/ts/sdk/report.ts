@@ -79,3 +79,11 @@ export function compact<T extends Record<string, unknown>>(o: T): Partial<T> {
 
 /** A flag as lock files have it: true or left out. */
 export const flag = (value: unknown): true | undefined => (value ? true : undefined);
+
+/** A value as messages quote it. */
+export function shown(value: unknown): string {
+  if (value instanceof RegExp) return `the regular expression ${value}`;
+  if (value instanceof Promise) return 'a promise';
+  if (typeof value === 'function') return 'a function';
+  return typeof value === 'number' ? String(value) : JSON.stringify(value) ?? typeof value;
+}

@@ -25,16 +25,26 @@ export function describeInput(schema: any): InputDescriptor {
     throw new Error('it is no schema');
   }
   const outer: { optional: boolean; nullable: boolean; default?: unknown } = { optional: false, nullable: false };
+  let core = schema;
   let def = schema._zod.def;
   for (;;) {
     if (def.type === 'optional') outer.optional = true;
     else if (def.type === 'nullable') outer.nullable = true;
     else if (def.type === 'default' || def.type === 'prefault') outer.default = 'default' in outer ? outer.default : def.defaultValue;
     else if (def.type !== 'readonly' && def.type !== 'nonoptional') break;
-    def = def.innerType._zod.def;
+    core = def.innerType;
+    def = core._zod.def;
   }
   const { type, ...rest } = inner(def);
+  checkDefault(core, outer);
   return { type, optional: outer.optional, nullable: outer.nullable, ...('default' in outer && { default: outer.default }), ...rest };
+}
+
+// checkDefault refuses a default that the schema itself would refuse: servers take it as it stands.
+function checkDefault(core: any, outer: { nullable: boolean; default?: unknown }): void {
+  if (!('default' in outer) || (outer.nullable && outer.default === null)) return;
+  const read = core.safeParse(outer.default);
+  if (!read.success) throw new Error(`its default ${JSON.stringify(outer.default) ?? typeof outer.default} does not fit: ${firstIssue(read.error)}`);
 }
 
 function inner(def: any): Omit<InputDescriptor, 'optional' | 'nullable' | 'default'> {

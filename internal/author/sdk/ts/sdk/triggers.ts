@@ -7,14 +7,21 @@ export interface Trigger {
   _tag: 'Trigger';
   kind: string;
   options: any;
+  /** What is wrong with the arguments themselves. */
+  twice?: string;
 }
 
 /**
  * Makes the factory of one kind. Its main option may stand alone: `tag('v*')` is `tag({ patterns: 'v*' })`, and
  * `schedule('0 3 * * *', { timezone })` takes the others beside it.
  */
-const trigger = (kind: string, main?: string) => (first: any = {}, more: any = {}): Trigger =>
-  mark({ _tag: 'Trigger', kind, options: main !== undefined && isMain(first) ? { ...more, [main]: first } : first });
+const trigger = (kind: string, main?: string) => (first: any = {}, more: any = {}): Trigger => {
+  const alone = main !== undefined && isMain(first);
+  const twice = alone ? more?.[main] !== undefined && `${main} is given twice, alone and among the options` : given(more) && 'its options are given twice';
+  return mark({ _tag: 'Trigger', kind, options: alone ? { ...more, [main]: first } : first, ...(twice && { twice }) });
+};
+
+const given = (options: any): boolean => Object.keys(options ?? {}).length > 0;
 
 // Options are a plain map; whatever else comes first is the main one.
 const isMain = (value: any): boolean => typeof value !== 'object' || Array.isArray(value) || value instanceof RegExp || value?._tag !== undefined;
