@@ -11,9 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/vectors"
 )
 
 func TestQuestionsToTheAgent(t *testing.T) {
@@ -54,8 +59,44 @@ func TestQuestionsToTheAgent(t *testing.T) {
 		j.wait().succeeded()
 		equalJSON(t, j.Complete.Outputs["ask"], `{"list":{"agents":[]},"none":null,"refused":"host.requestReboot: refusing to reboot the orchestrator host","receipt":{"deliveryId":"d1"},"bad":"emit bad: no such event",
 			"defined":{"deliveryId":"d2"},"wrong":"v: expected number, received string","host":"box"}`)
-		if got := j.log(0); got != "[ask] token ***" {
+		if got := j.Logs[0][0]; got != "[ask] token ***" {
 			t.Error(got)
+		}
+	})
+}
+
+// What the recorded workflow logs is what the reference logged, but for the times.
+func TestQuestionsOfTheRecordedWorkflow(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		source, err := os.ReadFile(vectors.Samples("workflows", "agent-api.ts"))
+		must(t, err)
+		j := prepare(t, host, string(source))
+		j.answer = func(r Request) any {
+			a := Response{Type: TypeAPIResponse, RequestID: r.RequestID}
+			switch r.Method {
+			case "infrastructure.list":
+				a.Result = json.RawMessage(`{"scalers":[],"agents":[]}`)
+			case "inventory.query":
+				a.Result = json.RawMessage(`[{"agentId":"agent-1"}]`)
+			case "inventory.get":
+				a.Result = json.RawMessage(`null`)
+			default:
+				a.Error = "no issuer"
+			}
+			return a
+		}
+		j.execute(map[string]any{"workflowName": "rec-agent-api", "jobName": "ask"})
+		j.wait().failed("Step 'oidc' failed")
+		times := regexp.MustCompile(`after \d+ms|"elapsedMs":\d+`)
+		got := times.ReplaceAllString(strings.Join([]string{j.log(0), j.log(1), j.log(4)}, "\n"), "T")
+		want := `[infrastructure] {"scalers":[],"agents":[]}
+[inventory] hosts 1
+[inventory] none null
+→ waitFor — waiting (timeout=2000ms, interval=50ms)
+✓ waitFor — succeeded T (attempts=3)
+[wait] {"outcome":"succeeded","value":{"n":3},T,"attempts":3}`
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

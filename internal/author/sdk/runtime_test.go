@@ -219,24 +219,70 @@ export async function run() {
 	}
 }
 
-func TestWaitingEndsWithAValueOrAnError(t *testing.T) {
+// The result and the lines of the log are those that the reference has been seen to give.
+func TestWaitingEndsWithAResultOrAnError(t *testing.T) {
 	vm := machine(t, `import { waitFor, waitForStep, idempotent } from './checks';
-globalThis.setTimeout = (f) => Promise.resolve().then(f);
-export async function run() {
-  let n = 0;
-  const found = await waitFor({ intervalMs: 0, timeoutMs: 1000, check: async () => { if (++n === 2) throw new Error('not yet'); return n >= 3 ? { n } : null; } });
-  const late = await waitFor({ name: 'db', intervalMs: 10, timeoutMs: 5, check: () => null }).catch((e) => e.name + ' ' + e.message);
-  const handled = await waitFor({ intervalMs: 10, timeoutMs: 5, check: () => null, onTimeout: (e) => e.attempts });
-  const thrown = await waitFor({ swallowErrors: false, check: () => { throw new Error('loud'); } }).catch((e) => e.message);
-  const step = await waitForStep('s', { check: (ctx) => ctx.value, intervalMs: 0 }).run({ value: { v: 1 } });
-  const same = await idempotent({ check: async () => null, apply: async () => 'never' });
-  const changed = await idempotent({ check: async () => 'drift', apply: async (d) => 'fixed ' + d });
-  return [found, late, handled, thrown, step, same.changed, changed.result];
+let now = 0;
+let said = [];
+Date.now = () => now;
+globalThis.setTimeout = (f, ms) => { now += ms; Promise.resolve().then(f); };
+globalThis.console = { log: (line) => said.push(line) };
+const message = (p) => p.then((v) => v, (e) => e.name + ': ' + e.message + (e.cause ? ' (' + e.cause.message + ')' : ''));
+const cases = {
+  found: () => { let n = 0; return waitFor({ check: async () => { if (++n === 2) throw new Error('not yet'); return n >= 3 ? { n } : undefined; } }); },
+  falsy: () => waitFor({ check: () => 0 }),
+  late: () => message(waitFor({ name: 'db', check: () => null })),
+  'asked at the end': () => message(waitFor({ timeoutMs: 1000, check: () => (now >= 1000 ? 'now' : null) })),
+  throws: () => message(waitFor({ intervalMs: 30000, check: () => { throw new Error('refused'); } })),
+  loud: () => message(waitFor({ swallowErrors: false, check: () => { throw new Error('loud'); } })),
+  handled: () => waitFor({ intervalMs: 10, timeoutMs: 5, check: () => null, onTimeout: (e) => 'after ' + e.attempts }),
+  changed: () => waitFor({ check: () => 1, onSuccess: (v) => v + 1 }),
+  kept: () => waitFor({ initialDelayMs: 50, check: () => 1, onSuccess: () => {} }),
+  aborted: () => message(waitFor({ check: () => null, signal: { throwIfAborted: () => { if (now > 5000) throw new Error('the step has ended'); } } })),
+  'no options': () => message(waitFor()),
+  'no check': () => message(waitFor({ name: 'db' })),
+  'bad handler': () => message(waitFor({ check: () => 1, onTimeout: 'fail' })),
+  'bad time': () => message(waitFor({ check: () => 1, timeoutMs: '10' })),
+  'no number': () => message(waitFor({ check: () => 1, intervalMs: NaN })),
+  step: () => waitForStep('s', { check: (ctx) => ctx.value, intervalMs: 0 }).run({ value: { v: 1 } }),
+  'text step': () => waitForStep('s', { check: () => 'text' }).run({}),
+  same: () => idempotent({ check: async () => null, apply: async () => 'never' }),
+  applied: () => idempotent({ check: async () => 'drift', apply: async (d) => 'fixed ' + d }),
+  'no apply': () => message(idempotent({ check: () => 1 })),
+};
+export async function run(name) {
+  now = 0;
+  said = [];
+  return [await cases[name](), ...said];
 }`)
-	got, thrown := call(t, vm, "run")
-	want := `[{"n":3},"WaitForTimeoutError db: timed out after 5ms (attempts=1)",1,"loud",{"v":1},false,"fixed drift"]`
-	if got != want || thrown != "" {
-		t.Errorf("got  %s %s\nwant %s", got, thrown, want)
+	tests := []struct{ name, want string }{
+		{"found", `[{"outcome":"succeeded","value":{"n":3},"elapsedMs":4000,"attempts":3},"→ waitFor — waiting (timeout=60000ms, interval=2000ms)","✓ waitFor — succeeded after 4000ms (attempts=3)"]`},
+		{"falsy", `[{"outcome":"succeeded","value":0,"elapsedMs":0,"attempts":1},"→ waitFor — waiting (timeout=60000ms, interval=2000ms)","✓ waitFor — succeeded after 0ms (attempts=1)"]`},
+		{"late", `["WaitForTimeoutError: db: timed out after 60000ms (attempts=31)","→ db — waiting (timeout=60000ms, interval=2000ms)","✗ db — timed out after 60000ms (attempts=31)"]`},
+		{"asked at the end", `[{"outcome":"succeeded","value":"now","elapsedMs":1000,"attempts":2},"→ waitFor — waiting (timeout=1000ms, interval=2000ms)","✓ waitFor — succeeded after 1000ms (attempts=2)"]`},
+		{"throws", `["WaitForTimeoutError: waitFor: timed out after 60000ms (attempts=3) (refused)","→ waitFor — waiting (timeout=60000ms, interval=30000ms)","✗ waitFor — timed out after 60000ms (attempts=3)"]`},
+		{"loud", `["Error: loud","→ waitFor — waiting (timeout=60000ms, interval=2000ms)"]`},
+		{"handled", `[{"outcome":"timed-out","value":"after 2","elapsedMs":5,"attempts":2},"→ waitFor — waiting (timeout=5ms, interval=10ms)","✗ waitFor — timed out after 5ms (attempts=2)"]`},
+		{"changed", `[{"outcome":"succeeded","value":2,"elapsedMs":0,"attempts":1},"→ waitFor — waiting (timeout=60000ms, interval=2000ms)","✓ waitFor — succeeded after 0ms (attempts=1)"]`},
+		{"kept", `[{"outcome":"succeeded","value":1,"elapsedMs":50,"attempts":1},"→ waitFor — waiting (timeout=60000ms, interval=2000ms)","✓ waitFor — succeeded after 50ms (attempts=1)"]`},
+		{"aborted", `["Error: the step has ended","→ waitFor — waiting (timeout=60000ms, interval=2000ms)"]`},
+		{"no options", `["TypeError: waitFor needs a function check"]`},
+		{"no check", `["TypeError: db needs a function check"]`},
+		{"bad handler", `["TypeError: waitFor needs a function onTimeout, not \"fail\""]`},
+		{"bad time", `["TypeError: waitFor: timeoutMs must be a number of milliseconds, 0 or more, not \"10\""]`},
+		{"no number", `["TypeError: waitFor: intervalMs must be a number of milliseconds, 0 or more, not NaN"]`},
+		{"step", `[{"v":1},"→ s — waiting (timeout=60000ms, interval=0ms)","✓ s — succeeded after 0ms (attempts=1)"]`},
+		{"text step", `[null,"→ s — waiting (timeout=60000ms, interval=2000ms)","✓ s — succeeded after 0ms (attempts=1)"]`},
+		{"same", `[{"changed":false,"drift":null}]`},
+		{"applied", `[{"changed":true,"drift":"drift","result":"fixed drift"}]`},
+		{"no apply", `["TypeError: idempotent needs a function apply"]`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, thrown := call(t, vm, "run", tt.name); got != tt.want || thrown != "" {
+				t.Errorf("got  %s %s\nwant %s", got, thrown, tt.want)
+			}
+		})
 	}
 }
 

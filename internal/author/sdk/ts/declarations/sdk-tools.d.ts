@@ -16,23 +16,36 @@ declare module '@kici-dev/sdk' {
     initialDelayMs?: number;
     /** Whether a check that throws counts as "not yet". Default true. */
     swallowErrors?: boolean;
-    /** Gets the value; what it gives is the result. */
+    /** Gets the value; what it gives takes its place. */
     onSuccess?: (value: T) => any;
-    /** Decides the result when time runs out, in place of the error. */
+    /** Gives the value when time runs out, in place of the error. */
     onTimeout?: (error: WaitForTimeoutError) => any;
+    /** Ends the wait when it is aborted, such as `signal` of the step. */
+    signal?: any;
   }
-  /** Asks until there is an answer. */
-  export function waitFor<T>(options: WaitOptions<T>): Promise<T>;
+  /** How a wait ended. */
+  export interface WaitResult<T> {
+    /** Whether there was an answer, or onTimeout gave the value. */
+    outcome: 'succeeded' | 'timed-out';
+    /** What the check gave. */
+    value: T;
+    /** Milliseconds. */
+    elapsedMs: number;
+    /** How often the check was asked. */
+    attempts: number;
+  }
+  /** Asks until there is an answer, a last time when the time runs out. */
+  export function waitFor<T>(options: WaitOptions<T>): Promise<WaitResult<T>>;
   /** A step that waits; an object that its check gives becomes its outputs. */
   export function waitForStep<T>(
     name: string,
-    options: Omit<WaitOptions<T>, 'check' | 'name'> & { check: (ctx: StepContext) => Awaitable<T | null | undefined> } & Omit<StepOptions, 'run' | 'check'>,
+    options: Omit<WaitOptions<T>, 'check' | 'name' | 'signal'> & { check: (ctx: StepContext) => Awaitable<T | null | undefined> } & Omit<StepOptions, 'run' | 'check'>,
   ): Step;
   /** Waits until a host is live again: asks every 3 seconds for 5 minutes. */
   export function waitForHostAlive(agentId: string, options?: { intervalMs?: number; timeoutMs?: number }): Promise<any>;
   /** Asks for a reboot of this host; with `agentId` it waits until that one is back. */
   export function restartHost(options?: { deadlineMs?: number; agentId?: string; intervalMs?: number; timeoutMs?: number }): Promise<any>;
-  /** The error of a wait whose time ran out. */
+  /** The error of a wait whose time ran out; its cause is what the last check threw. */
   export class WaitForTimeoutError extends Error {
     readonly attempts: number;
     readonly timeoutMs: number;

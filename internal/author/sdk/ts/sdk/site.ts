@@ -9,6 +9,20 @@ export function mark<T extends object>(value: T): T {
   return value;
 }
 
+const blame = Symbol.for('kici.blame');
+
+/** Remembers what is wrong with how `value` was made, if anything: the compiler tells it with all other mistakes. The
+ * message goes on after the name of the thing. */
+export function blamed<T extends object>(value: T, message: string | undefined): T {
+  if (message !== undefined) Object.defineProperty(value, blame, { value: message });
+  return value;
+}
+
+/** What is wrong with how `value` was made. */
+export function blameOf(value: unknown): string | undefined {
+  return (value as any)?.[blame];
+}
+
 /** The stack of where `value` was made, '' when it is not known. */
 export function siteOf(value: unknown): string {
   return (value as any)?.[site] ?? '';
