@@ -1,12 +1,14 @@
 // A job as a lock file has it.
 
-import { siteOf } from './site';
+import { blameOf, siteOf } from './site';
 import { checkHooks, describeNeeds, duration, flags, holdable, text, warnUnknown } from './describe';
 import { describeRules, describeSteps } from './describe-steps';
 import { readRunsOn, readRunsOnAll, type LabelMatcher } from './labels';
-import { checkInit, normalizeApproval, normalizeCacheSpecs } from './normalize';
+import { applyIncludeExclude, expandMatrix } from './matrix';
+import { cacheOptions, checkInit, checkVariables, initOptions, normalizeApproval, normalizeCacheSpecs } from './normalize';
 import { checkResources } from './resources';
-import { Report, compact, flag } from './report';
+import { Report, compact, flag, shown } from './report';
+import { kindOf } from './schema';
 import { suggest } from './spelling';
 
 type Fields = Record<string, unknown>;
@@ -26,7 +28,14 @@ export const maxCombinations = 256;
 export function describeJob(job: any, index: number, report: Report, outer = ''): Fields {
   const stack = siteOf(job) || outer;
   const owner = `job '${job.name}'`;
+  const blame = blameOf(job);
+  if (blame) {
+    report.error('E110', stack, `${owner} ${blame}`);
+    return { _type: 'static', name: job.name };
+  }
   warnUnknown(job, options, owner, stack, report);
+  warnUnknown(job.cache, cacheOptions, `${owner}: cache`, stack, report);
+  warnUnknownInit(job.init, owner, stack, report);
   checkCombinations(job, owner, stack, report);
   checkHooks(job, owner, stack, report);
   flags(job, ['checkout', 'failFast', 'includeUninitialized'], owner, stack, report);
@@ -75,13 +84,14 @@ function checkCombinations(job: any, owner: string, stack: string, report: Repor
   if (job.runsOnAll === undefined) needless(['onUnreachable', 'includeUninitialized'], 'runsOnAll');
   if (job.runsOnAll === undefined && job.matrix === undefined) needless(['maxParallel', 'failFast'], 'a matrix or runsOnAll');
   if (job.onUnreachable !== undefined && !['skip', 'fail', 'hold'].includes(job.onUnreachable)) report.error('E110', stack, `${owner}: onUnreachable must be 'skip', 'fail' or 'hold', not ${JSON.stringify(job.onUnreachable)}`, suggest(String(job.onUnreachable), ['skip', 'fail', 'hold']));
-  if (job.maxParallel !== undefined && !(Number.isInteger(job.maxParallel) && job.maxParallel >= 1)) report.error('E110', stack, `${owner}: maxParallel must be a whole number of at least 1`);
+  if (job.maxParallel !== undefined && !(Number.isSafeInteger(job.maxParallel) && job.maxParallel >= 1)) report.error('E110', stack, `${owner}: maxParallel must be a whole number of at least 1`);
 }
 
 function describeTarget(job: any, owner: string, stack: string, report: Report): Fields {
   const { label } = report.resolver;
   const one = job.runsOn === undefined ? undefined : report.try('E113', stack, `${owner}: `, () => readRunsOn(job.runsOn, label));
   const all = job.runsOnAll === undefined ? undefined : report.try('E113', stack, `${owner}: `, () => readRunsOnAll(job.runsOnAll, label));
+  warnTarget(job, one, all, owner, stack, report);
   guard([...(one?.labels ?? []), ...(one?.exclude ?? []), ...(all?.include.flat() ?? []), ...(all?.exclude ?? [])], owner, stack, report);
   return {
     runsOn: one?.labels,
@@ -93,6 +103,24 @@ function describeTarget(job: any, owner: string, stack: string, report: Report):
     maxParallel: job.maxParallel,
     failFast: job.failFast,
   };
+}
+
+// warnTarget tells of what is written as in runsOnAll or runsOn and means something else in the other.
+function warnTarget(job: any, one: ReturnType<typeof readRunsOn> | undefined, all: ReturnType<typeof readRunsOnAll> | undefined, owner: string, stack: string, report: Report): void {
+  warnUnknown(Array.isArray(job.runsOn) ? undefined : job.runsOn, ['labels', 'exclude', 'pick'], `${owner}: runsOn`, stack, report);
+  warnUnknown(Array.isArray(job.runsOnAll) ? undefined : job.runsOnAll, ['include', 'exclude'], `${owner}: runsOnAll`, stack, report);
+  warnUnknown(job.runsOnAll?.include, ['all'], `${owner}: runsOnAll.include`, stack, report);
+  const excluding = one?.labels.find((l) => l.kind === 'exact' && l.value.startsWith('!')) as { value: string } | undefined;
+  if (excluding) report.warn('W105', stack, `${owner}: in runsOn the ! of '${excluding.value}' is part of the label`, `write runsOn: { labels: […], exclude: '${excluding.value.slice(1)}' }`);
+  if (Array.isArray(job.runsOnAll) && all?.include.length === 0) report.warn('W105', stack, `${owner}: runsOnAll names no label that a host must have, so no host fits`, "add one, such as '*'");
+}
+
+function warnUnknownInit(init: any, owner: string, stack: string, report: Report): void {
+  for (const one of Array.isArray(init) ? init : [init]) {
+    warnUnknown(one, one?.mise === undefined ? initOptions.run : ['mise'], `${owner}: init`, stack, report);
+    warnUnknown(one?.mise, initOptions.mise, `${owner}: init.mise`, stack, report);
+    warnUnknown((one?.mise ?? one)?.cache, cacheOptions, `${owner}: init.cache`, stack, report);
+  }
 }
 
 function guard(matchers: LabelMatcher[], owner: string, stack: string, report: Report): void {
@@ -117,13 +145,14 @@ function describeMatrix(job: any, owner: string, stack: string, report: Report):
   const product = Array.isArray(values) ? values.length : Object.values(values).reduce((n, v) => n * v.length, 1);
   const count = product + (include?.length ?? 0);
   if (count > maxCombinations) report.error('E104', stack, `matrix for ${owner} expands to ${count} combinations (max ${maxCombinations})`, 'split the job, or make some of the values steps of one job');
+  else if (applyIncludeExclude(expandMatrix(values), include, exclude).length === 0) report.error('E104', stack, `matrix for ${owner} expands to zero combinations`, 'a matrix needs at least one value that is not excluded');
   return { matrix: { _type: 'static', values }, include, exclude };
 }
 
 /** Reads a matrix whose values are known. */
 export function readMatrix(matrix: any): string[] | Record<string, string[]> {
   if (Array.isArray(matrix)) return matrix.map((v) => scalar(v, 'matrix'));
-  if (matrix === null || typeof matrix !== 'object') throw new Error('matrix must be a list, a map of lists or a function');
+  if (kindOf(matrix) !== 'object' || typeof matrix.then === 'function') throw new Error('matrix must be a list, a map of lists or a function');
   return Object.fromEntries(Object.entries(matrix).map(([name, list]) => {
     if (!Array.isArray(list)) throw new Error(`matrix dimension '${name}' must be a list`);
     return [name, list.map((v) => scalar(v, `matrix dimension '${name}'`))];
@@ -148,7 +177,9 @@ function scalar(value: any, name: string): string {
 function describeContainer(container: any, owner: string, stack: string, report: Report): unknown {
   const image = typeof container === 'object' ? container?.image : container;
   if (container !== undefined && (typeof image !== 'string' || image === '')) report.error('E110', stack, `${owner}: container must be an image or {image, env}`);
-  return container;
+  warnUnknown(container, ['image', 'env'], `${owner}: container`, stack, report);
+  if (kindOf(container) !== 'object' || container.env === undefined) return container;
+  return { ...container, env: report.try('E110', stack, `${owner}: `, () => variablesOf(container.env, 'container.env')) };
 }
 
 // ---- values that may be functions of the event ----
@@ -177,7 +208,7 @@ function describeContexts(job: any, owner: string, stack: string, report: Report
   }
   return list.map((value) => {
     if (typeof value === 'function') return { value: inline(value, report) ?? '', dynamic: true };
-    if (typeof value !== 'string' || value === '') report.error('E110', stack, `${owner}: an environment must be a name or a function, not ${JSON.stringify(value) ?? typeof value}`);
+    if (typeof value !== 'string' || value === '') report.error('E110', stack, `${owner}: an environment must be a name or a function, not ${shown(value)}`);
     return { value, dynamic: false };
   });
 }
@@ -185,7 +216,7 @@ function describeContexts(job: any, owner: string, stack: string, report: Report
 function describeEnv(job: any, owner: string, stack: string, report: Report): Fields {
   if (typeof job.env === 'function') return { dynamicEnv: true, env: inline(job.env, report) };
   if (job.env === undefined) return {};
-  if (job.env === null || typeof job.env !== 'object' || Array.isArray(job.env)) {
+  if (kindOf(job.env) !== 'object' || typeof job.env.then === 'function') {
     report.error('E110', stack, `${owner}: env must be a map or a function`);
     return {};
   }
@@ -194,8 +225,9 @@ function describeEnv(job: any, owner: string, stack: string, report: Report): Fi
 }
 
 /** Reads variables: texts, or numbers and flags, which become texts. */
-export function variablesOf(env: object): Record<string, string> {
-  return Object.fromEntries(Object.entries(env).map(([k, v]) => [k, scalar(v, `env '${k}'`)]));
+export function variablesOf(env: object, name = 'env'): Record<string, string> {
+  checkVariables(env, name);
+  return Object.fromEntries(Object.entries(env).map(([k, v]) => [k, String(v)]));
 }
 
 function describeGroup(job: any, contexts: Fields[], owner: string, stack: string, report: Report): Fields {

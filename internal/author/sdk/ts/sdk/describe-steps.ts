@@ -1,10 +1,11 @@
 // Steps, groups of steps and rules as a lock file has them.
 
-import { siteOf } from './site';
+import { blameOf, siteOf } from './site';
 import { checkHooks, duration, flags, warnUnknown } from './describe';
+import { kindOf } from './schema';
 import { validateSchema } from './schema-tools';
-import { normalizeApproval, normalizeCacheSpecs, normalizeRetry } from './normalize';
-import { Report, compact, flag } from './report';
+import { cacheOptions, normalizeApproval, normalizeCacheSpecs, normalizeRetry, retryOptions } from './normalize';
+import { Report, compact, flag, shown } from './report';
 
 type Fields = Record<string, unknown>;
 
@@ -27,7 +28,7 @@ export function flattenSteps(steps: any[]): FlatStep[] {
   let unnamed = 0;
   let groups = 0;
   const named = (step: any, group?: number): FlatStep => ({
-    name: (step?._tag === 'Step' && step.name) || `step-${++unnamed}`, step, ...(group !== undefined && { group }),
+    name: (step?._tag === 'Step' && typeof step.name === 'string' && step.name) || `step-${++unnamed}`, step, ...(group !== undefined && { group }),
   });
   return steps.flatMap((entry) => {
     if (entry?._tag !== 'ParallelGroup') return [named(entry)];
@@ -56,21 +57,24 @@ export function describeSteps(job: any, owner: string, stack: string, report: Re
 }
 
 function warnTwins(names: FlatStep[], owner: string, stack: string, report: Report): void {
-  const seen = new Set<string>();
-  for (const { name, group, step } of names) {
-    if (seen.has(name) && group === undefined) report.warn('W103', siteOf(step) || stack, `${owner} has two steps named '${name}': outputs of the later one hide those of the earlier`);
-    seen.add(name);
+  const seen = new Map<string, number>(); // of those in no group, -1; two of one name in one group are a mistake
+  for (const { name, group = -1, step } of names) {
+    if (seen.has(name) && (group === -1 || seen.get(name) !== group)) report.warn('W103', siteOf(step) || stack, `${owner} has two steps named '${name}': outputs of the later one hide those of the earlier`);
+    seen.set(name, group);
   }
 }
 
 function describeParallel(group: any, ordinal: number, children: Fields[], owner: string, stack: string, report: Report): Fields {
   const name = group.name ?? `parallel-${ordinal}`;
   const wrong = (message: string) => report.error('E118', stack, `${owner}: parallel group '${name}' ${message}`);
+  const blame = blameOf(group);
+  if (blame) wrong(blame);
+  else if (children.length === 0) wrong('has no steps');
+  warnUnknown(group, ['steps', 'failFast', 'maxParallel', 'name', '_tag'], `${owner}: parallel group '${name}'`, stack, report);
   if (typeof name !== 'string' || name === '') wrong('needs a name that is text');
   flags(group, ['failFast'], `${owner}: parallel group '${name}'`, stack, report);
-  if (children.length === 0) wrong('has no steps');
   if (new Set(children.map((c) => c.name)).size < children.length) wrong('has two steps of one name');
-  if (group.maxParallel !== undefined && !(Number.isInteger(group.maxParallel) && group.maxParallel >= 1)) wrong('needs a maxParallel of at least 1');
+  if (group.maxParallel !== undefined && !(Number.isSafeInteger(group.maxParallel) && group.maxParallel >= 1)) wrong('needs a maxParallel of at least 1');
   return compact({ kind: 'parallel', name, failFast: group.failFast ?? true, maxParallel: group.maxParallel, children });
 }
 
@@ -83,7 +87,15 @@ function describeStep(step: any, name: string, owner: string, outer: string, rep
     if (!(inGroup && step?._tag === 'ParallelGroup')) report.error('E111', stack, `${self} is neither a step nor a function`);
     return { name, hasOutputs: false };
   }
+  if (step.name !== undefined && (typeof step.name !== 'string' || step.name === '')) report.error('E111', stack, `${owner}: the name of a step must be text that is not empty, not ${shown(step.name)}`);
+  const blame = blameOf(step);
+  if (blame) {
+    report.error('E111', stack, `${self} ${blame}`);
+    return { name, hasOutputs: false };
+  }
   warnUnknown(step, options, self, stack, report);
+  warnUnknown(step.retry, retryOptions, `${self}: retry`, stack, report);
+  warnUnknown(step.cache, cacheOptions, `${self}: cache`, stack, report);
   checkHooks(step, self, stack, report);
   flags(step, ['continueOnError'], self, stack, report);
   checkFacets(step, self, stack, report);
@@ -116,8 +128,8 @@ function checkFacets(step: any, self: string, stack: string, report: Report): vo
   for (const name of ['check', 'summarize', 'whenInSync']) {
     if (step[name] !== undefined && typeof step[name] !== 'function') report.error('E111', stack, `${self}: ${name} must be a function`);
   }
-  if (validateSchema(step.outputs)) {
-    report.error('E111', stack, `${self}: outputs must be a map of schemas, such as { version: z.string() }, not one schema`);
+  if (step.outputs !== undefined && kindOf(step.outputs) !== 'object' || validateSchema(step.outputs)) {
+    report.error('E111', stack, `${self}: outputs must be a map of schemas, such as { version: z.string() }, not ${validateSchema(step.outputs) ? 'one schema' : shown(step.outputs)}`);
   } else for (const [name, schema] of Object.entries(step.outputs ?? {})) {
     if (!validateSchema(schema)) report.error('E111', stack, `${self}: outputs.${name} must be a schema, such as z.string()`);
   }
@@ -144,7 +156,9 @@ export function describeRules(rules: any, owner: string, stack: string, index: (
     return undefined;
   }
   const described = rules.map((rule, i) => {
-    if (rule?._tag !== 'Rule' || typeof rule.check !== 'function') report.error('E110', siteOf(rule) || stack, `${owner}: entry ${i + 1} of rules must be made with rule() or skip()`);
+    const blame = blameOf(rule);
+    if (blame) report.error('E110', siteOf(rule) || stack, `${owner}: entry ${i + 1} of rules ${blame}`);
+    else if (rule?._tag !== 'Rule' || typeof rule.check !== 'function') report.error('E110', siteOf(rule) || stack, `${owner}: entry ${i + 1} of rules must be made with rule() or skip()`);
     else if (typeof rule.label !== 'string' || rule.label === '') report.error('E110', siteOf(rule) || stack, `${owner}: entry ${i + 1} of rules needs a label that is text`);
     return { _type: 'dynamic', label: rule?.label, source: { file: report.file, index: index(i) } };
   });

@@ -1,6 +1,6 @@
 // Triggers as a lock file has them.
 
-import { siteOf } from './site';
+import { blameOf, siteOf } from './site';
 import { describeInput } from './schema-tools';
 import { Report, compact } from './report';
 import { asList, defaultPullEvents, optionProblems } from './trigger-options';
@@ -24,7 +24,8 @@ export function describeTriggers(on: unknown, workflow: any, report: Report): En
 // checkOptions tells whether the options are as they must be.
 function checkOptions(t: any, stack: string, report: Report): boolean {
   const problems = optionProblems(t.kind, t.options);
-  if (t.twice) problems.push({ message: `: ${t.twice}` });
+  const blame = blameOf(t);
+  if (blame) problems.push({ message: `: ${blame}` });
   for (const p of problems) report.error('E112', stack, `trigger ${t.kind}${p.message}`, p.suggestion);
   return problems.length === 0;
 }

@@ -1,14 +1,15 @@
 // A workflow object, described as a lock file has it. The compiler does this for every workflow, an agent for the jobs
 // that a generator made.
 
-import { siteOf } from './site';
+import { blameOf, siteOf } from './site';
 import { describeTriggers } from './describe-triggers';
 import { describeJob } from './describe-job';
 import { describeRules } from './describe-steps';
-import { normalizeApproval } from './normalize';
+import { isDuration, normalizeApproval } from './normalize';
 import { WhenKeywords, resolveWhen } from './needs';
 import { validateDag } from './graph';
-import { Report, compact, flag } from './report';
+import { Report, compact, flag, shown } from './report';
+import { kindOf } from './schema';
 import { suggest } from './spelling';
 
 export { describeJob } from './describe-job';
@@ -33,6 +34,8 @@ export function nameJobs(workflow: any): void {
 export function describeWorkflow(workflow: any, report: Report): Fields {
   const stack = siteOf(workflow);
   if (typeof workflow.name !== 'string' || workflow.name === '') report.error('E105', stack, 'a workflow needs a name', "write workflow('name', { … })");
+  const blame = blameOf(workflow);
+  if (blame) report.error('E105', stack, `workflow '${workflow.name}' ${blame}`);
   warnUnknown(workflow, options, `workflow '${workflow.name}'`, stack, report);
   nameJobs(workflow);
   checkHooks(workflow, `workflow '${workflow.name}'`, stack, report);
@@ -59,7 +62,7 @@ export function describeWorkflow(workflow: any, report: Report): Fields {
 function describeJobs(workflow: any, report: Report): Fields[] {
   const stack = siteOf(workflow);
   if (!Array.isArray(workflow.jobs)) {
-    report.error('E105', stack, `workflow '${workflow.name}' needs a list of jobs`, 'write jobs: [job(…)]');
+    if (blameOf(workflow) === undefined) report.error('E105', stack, `workflow '${workflow.name}' needs a list of jobs`, 'write jobs: [job(…)]');
     return [];
   }
   const seen = new Set<string>();
@@ -78,8 +81,10 @@ function describeJobs(workflow: any, report: Report): Fields[] {
 
 function describeGenerator(generator: any, index: number, workflow: any, report: Report): Fields {
   const stack = siteOf(generator) || siteOf(workflow);
-  if (generator.broken) report.error('E105', stack, `the generator of group '${generator.group}' needs a function 'generate'`);
-  if (generator._tag && (typeof generator.group !== 'string' || generator.group === '')) report.error('E105', stack, 'a generator made with dynamicJob needs the name of its group');
+  const unnamed = generator._tag && (typeof generator.group !== 'string' || generator.group === '');
+  if (unnamed) report.error('E105', stack, `a generator made with dynamicJob needs the name of its group, not ${shown(generator.group)}`);
+  else if (generator.broken) report.error('E105', stack, `the generator of group '${generator.group}' needs a function 'generate'`);
+  warnUnknown(generator.options, ['needs', 'generate'], `generator '${generator.group}'`, stack, report);
   const needs = describeNeeds(generator.needs, `generator '${generator.group ?? index}'`, stack, report);
   return compact({
     _type: 'dynamic',
@@ -141,7 +146,7 @@ function checkGraph(workflow: any, report: Report): void {
   const owners = new Map<string, any>();
   const nodes: { name: string; needs: string[] }[] = [];
   for (const job of workflow.jobs) {
-    const name = job?._tag === 'Job' ? job.name : typeof job === 'function' && job.group ? groupNode(job.group) : undefined;
+    const name = job?._tag === 'Job' ? job.name : typeof job === 'function' && typeof job.group === 'string' && job.group ? groupNode(job.group) : undefined;
     if (name === undefined) continue;
     const needs = describeNeeds(job.needs, name, '', silent).map((n: any) => (typeof n === 'string' ? n : n.group ? groupNode(n.group) : n.name));
     const earlier = nodes.find((n) => n.name === name);
@@ -159,9 +164,10 @@ function checkGraph(workflow: any, report: Report): void {
 function concurrency(workflow: any, stack: string, report: Report): Fields | undefined {
   const value = workflow.concurrency;
   if (value === undefined) return undefined;
+  warnUnknown(value, ['group', 'cancelInProgress', 'max'], `workflow '${workflow.name}': concurrency`, stack, report);
   flags(value ?? {}, ['cancelInProgress'], `workflow '${workflow.name}': concurrency`, stack, report);
   if (typeof value?.group !== 'function') report.error('E109', stack, 'concurrency needs a function group');
-  if (value?.max !== undefined && !(Number.isInteger(value.max) && value.max >= 1)) report.error('E109', stack, 'concurrency.max must be a whole number of at least 1');
+  if (value?.max !== undefined && !(Number.isSafeInteger(value.max) && value.max >= 1)) report.error('E109', stack, 'concurrency.max must be a whole number of at least 1');
   return compact({ hasGroup: typeof value?.group === 'function', cancelInProgress: value?.cancelInProgress, max: value?.max });
 }
 
@@ -176,6 +182,8 @@ function registries(workflow: any, stack: string, report: Report): Fields[] | un
   }
   const scopes = new Set<string>();
   return workflow.registries.map((r) => {
+    warnUnknown(r, ['url', 'scope', 'tokenSecret', 'alwaysAuth'], `workflow '${workflow.name}': registry`, stack, report);
+    flags(r ?? {}, ['alwaysAuth'], `workflow '${workflow.name}': registry`, stack, report);
     if (typeof r?.url !== 'string' || !/^https?:\/\/[^\s/?#]+/.test(r.url)) wrong(`url ${JSON.stringify(r?.url)} is not a URL`, 'write it with https://');
     if (typeof r?.tokenSecret !== 'string' || !reference.test(r.tokenSecret)) wrong(`tokenSecret must be <context>:<secret>, not ${JSON.stringify(r?.tokenSecret)}`, "name a secret of a context, such as 'production:NPM_TOKEN'");
     if (r?.scope !== undefined && !/^@[a-z0-9][a-z0-9-]*$/i.test(r.scope)) wrong(`scope ${JSON.stringify(r.scope)} must be like @name`);
@@ -194,10 +202,13 @@ function secretReferences(list: any, stack: string, report: Report): string[] | 
 
 // ---- shared by workflows and jobs ----
 
-/** Warns of options that do not exist; a slip there would otherwise pass in silence. */
+/** Warns of options that do not exist, of a map or of those in a list: a slip there would otherwise pass in silence. */
 export function warnUnknown(o: any, known: string[], owner: string, stack: string, report: Report): void {
-  for (const key of Object.keys(o)) {
-    if (!known.includes(key)) report.warn('W101', stack, `${owner} has no option '${key}'`, suggest(key, known));
+  if (Array.isArray(o)) for (const one of o) warnUnknown(one, known, owner, stack, report);
+  else if (kindOf(o) === 'object' && !(o instanceof RegExp)) {
+    for (const key of Object.keys(o)) {
+      if (!known.includes(key)) report.warn('W101', stack, `${owner} has no option '${key}'`, suggest(key, known));
+    }
   }
 }
 
@@ -220,6 +231,7 @@ export function checkHooks(o: any, owner: string, stack: string, report: Report)
     const hook = o[name];
     if (hook === undefined) continue;
     if (typeof hook !== 'function' && typeof hook?.run !== 'function') report.error('E110', stack, `${owner}: ${name} must be a function or {run, timeout}`);
+    else warnUnknown(hook, ['run', 'timeout'], `${owner}: ${name}`, stack, report);
     duration(hook?.timeout, `${owner}: ${name}.timeout`, 'milliseconds', stack, report);
   }
 }
@@ -227,7 +239,8 @@ export function checkHooks(o: any, owner: string, stack: string, report: Report)
 /** A positive number of a unit of time, or undefined. */
 export function duration(value: any, name: string, unit: string, stack: string, report: Report): number | undefined {
   if (value === undefined) return undefined;
-  if (!Number.isFinite(value) || value <= 0) report.error('E110', stack, `${name} must be a positive number of ${unit}, not ${typeof value === 'number' ? value : JSON.stringify(value) ?? typeof value}`);
+  if (value > Number.MAX_SAFE_INTEGER) report.error('E110', stack, `${name} must be at most ${Number.MAX_SAFE_INTEGER} ${unit}, not ${shown(value)}`);
+  else if (!isDuration(value)) report.error('E110', stack, `${name} must be a positive number of ${unit}, not ${shown(value)}`);
   return value;
 }
 

@@ -1,6 +1,9 @@
 // Options with several spellings, brought to the one that lock files and runners use. Each gives undefined for nothing
 // and throws an Error that says what is wrong.
 
+import { shown } from './report';
+import { kindOf } from './schema';
+
 /** An approval as a lock file has it. */
 export interface Approval {
   clauses: ({ team: string } | { user: string })[];
@@ -21,7 +24,7 @@ export function normalizeApproval(approval: any): Approval | undefined {
   if (when !== 'always' && when !== 'drift') throw new Error(`approval.when must be 'always' or 'drift', not ${JSON.stringify(when)}`);
   if (approvers !== undefined && !Array.isArray(approvers)) throw new Error('approval.approvers must be a list');
   if (reason !== undefined && typeof reason !== 'string') throw new Error('approval.reason must be text');
-  if (timeout !== undefined && !(Number.isFinite(timeout) && timeout > 0)) throw new Error('approval.timeout must be a positive number of seconds');
+  if (timeout !== undefined && !isDuration(timeout)) throw new Error('approval.timeout must be a positive number of seconds');
   return {
     clauses: (approvers ?? []).map(clause),
     ...(reason !== undefined && { reason }),
@@ -44,6 +47,9 @@ export interface CacheSpec {
   restoreKeys?: string[];
 }
 
+/** What a cache may say. */
+export const cacheOptions = ['key', 'paths', 'restoreKeys'];
+
 /** Reads one cache or a list of them. */
 export function normalizeCacheSpecs(cache: any): CacheSpec[] | undefined {
   if (cache === undefined || cache === null || cache === false) return undefined;
@@ -61,14 +67,24 @@ function isTexts(list: any): list is string[] {
   return Array.isArray(list) && list.every((s) => typeof s === 'string' && s !== '');
 }
 
+/** What an entry of `init` may say: one that runs a command, and the options of mise. */
+export const initOptions = { run: ['run', 'shell', 'cache', 'timeout', 'env'], mise: ['shell', 'cache', 'timeout', 'env'] };
+
 /** Checks the preparation of a job's tools and gives it back. */
 export function checkInit(init: any): unknown {
   if (init === undefined) return undefined;
   for (const one of Array.isArray(init) ? init : [init]) {
     const known = one === false || one === 'auto' || one === 'mise' || typeof one?.run === 'string' || (one?.mise !== null && typeof one?.mise === 'object');
     if (!known) throw new Error(`init must be false, 'auto', 'mise', {mise: {…}}, {run: 'a command'} or a list of these, not ${JSON.stringify(one) ?? typeof one}`);
-    const timeout = one?.mise?.timeout ?? one?.timeout;
-    if (timeout !== undefined && !(Number.isFinite(timeout) && timeout > 0)) throw new Error(`init.timeout must be a positive number of milliseconds, not ${JSON.stringify(timeout)}`);
+    const { timeout, shell, env, cache } = one?.mise ?? one;
+    if (shell !== undefined && (typeof shell !== 'string' || shell === '')) throw new Error(`init.shell must be the name of a shell, not ${shown(shell)}`);
+    checkVariables(env, 'init.env');
+    try {
+      normalizeCacheSpecs(cache);
+    } catch (e: any) {
+      throw new Error(`init.${e.message}`);
+    }
+    if (timeout !== undefined && !isDuration(timeout)) throw new Error(`init.timeout must be a positive number of milliseconds, not ${JSON.stringify(timeout)}`);
   }
   return init;
 }
@@ -81,12 +97,29 @@ export interface Retry {
   maxDelayMs: number;
 }
 
+/** What a retry may say. */
+export const retryOptions = ['maxAttempts', 'delayMs', 'backoff', 'maxDelayMs', 'retryIf'];
+
 /** Reads a number of attempts or an object; `retryIf` stays with the runner. */
 export function normalizeRetry(retry: any): Retry | undefined {
   if (retry === undefined || retry === null) return undefined;
-  const { maxAttempts, delayMs = 1000, backoff = 'exponential', maxDelayMs = 30000 } = typeof retry === 'number' ? { maxAttempts: retry } : retry;
-  if (!Number.isInteger(maxAttempts) || maxAttempts < 1) throw new Error('retry.maxAttempts must be a whole number of at least 1');
+  const { maxAttempts, delayMs = 1000, backoff = 'exponential', maxDelayMs = 30000, retryIf } = typeof retry === 'number' ? { maxAttempts: retry } : retry;
+  if (!Number.isSafeInteger(maxAttempts) || maxAttempts < 1) throw new Error('retry.maxAttempts must be a whole number of at least 1');
   if (backoff !== 'exponential' && backoff !== 'fixed') throw new Error(`retry.backoff must be 'exponential' or 'fixed', not ${JSON.stringify(backoff)}`);
-  if (!(delayMs >= 0) || !(maxDelayMs >= 0)) throw new Error('retry.delayMs and retry.maxDelayMs must be numbers of milliseconds, 0 or more');
+  if (retryIf !== undefined && typeof retryIf !== 'function') throw new Error(`retry.retryIf must be a function, not ${shown(retryIf)}`);
+  if (![delayMs, maxDelayMs].every((ms) => ms === 0 || isDuration(ms))) throw new Error('retry.delayMs and retry.maxDelayMs must be numbers of milliseconds, 0 or more');
   return { maxAttempts, delayMs, backoff, maxDelayMs };
+}
+
+/** Whether the value is a time, in whatever unit: more than nothing, and no more than servers can read. */
+export const isDuration = (value: unknown): boolean => typeof value === 'number' && value > 0 && value <= Number.MAX_SAFE_INTEGER;
+
+/** Refuses variables that are no map of texts, numbers and flags, or whose names no process can have. */
+export function checkVariables(env: any, name: string): void {
+  if (env === undefined) return;
+  if (kindOf(env) !== 'object' || typeof env.then === 'function') throw new Error(`${name} must be a map of variables, not ${shown(env)}`);
+  for (const [key, value] of Object.entries(env)) {
+    if (key === '' || /[=\0]/.test(key)) throw new Error(`${name}: ${JSON.stringify(key)} cannot be the name of a variable`);
+    if (!['string', 'number', 'boolean'].includes(typeof value)) throw new Error(`${name} '${key}' must hold texts, not ${shown(value)}`);
+  }
 }

@@ -80,10 +80,15 @@ export function compact<T extends Record<string, unknown>>(o: T): Partial<T> {
 /** A flag as lock files have it: true or left out. */
 export const flag = (value: unknown): true | undefined => (value ? true : undefined);
 
+const maxShown = 80;
+
 /** A value as messages quote it. */
 export function shown(value: unknown): string {
   if (value instanceof RegExp) return `the regular expression ${value}`;
   if (value instanceof Promise) return 'a promise';
   if (typeof value === 'function') return 'a function';
-  return typeof value === 'number' ? String(value) : JSON.stringify(value) ?? typeof value;
+  const tag = (value as any)?._tag;
+  if (typeof tag === 'string') return `a ${tag}`;
+  const text = ['number', 'bigint', 'symbol'].includes(typeof value) ? String(value) : JSON.stringify(value) ?? typeof value;
+  return text.length > maxShown ? `${text.slice(0, maxShown)}…` : text;
 }

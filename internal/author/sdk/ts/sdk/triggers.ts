@@ -1,14 +1,12 @@
 // Trigger factories. Each keeps its options as written; the compiler turns them into entries of the lock file.
 
-import { mark } from './site';
+import { blamed, mark } from './site';
 
 /** A trigger as the compiler reads it. */
 export interface Trigger {
   _tag: 'Trigger';
   kind: string;
   options: any;
-  /** What is wrong with the arguments themselves. */
-  twice?: string;
 }
 
 /**
@@ -17,11 +15,10 @@ export interface Trigger {
  */
 const trigger = (kind: string, main?: string) => (first: any = {}, more: any = {}): Trigger => {
   const alone = main !== undefined && isMain(first);
-  const twice = alone ? more?.[main] !== undefined && `${main} is given twice, alone and among the options` : given(more) && 'its options are given twice';
-  return mark({ _tag: 'Trigger', kind, options: alone ? { ...more, [main]: first } : first, ...(twice && { twice }) });
+  const trigger: Trigger = mark({ _tag: 'Trigger', kind, options: alone ? { ...more, [main]: first } : first });
+  if (alone) return blamed(trigger, more?.[main] === undefined ? undefined : `${main} is given twice, alone and among the options`);
+  return blamed(trigger, Object.keys(more ?? {}).length > 0 ? 'its options are given twice' : undefined);
 };
-
-const given = (options: any): boolean => Object.keys(options ?? {}).length > 0;
 
 // Options are a plain map; whatever else comes first is the main one.
 const isMain = (value: any): boolean => typeof value !== 'object' || Array.isArray(value) || value instanceof RegExp || value?._tag !== undefined;
