@@ -1,0 +1,33 @@
+package lifecycle
+
+import (
+	"testing"
+
+	"kici/internal/core/ci"
+)
+
+// TestAnAnswerOfALostConnectionLetsNothingBegin is about an agent whose loss is known before its answer to a dispatch is
+// read. The job is offered again unless the agent comes back with it, so that it must not begin by the answer alone.
+func TestAnAnswerOfALostConnectionLetsNothingBegin(t *testing.T) {
+	tests := []struct {
+		name   string
+		row    *Row
+		fenced bool
+		op     RowOp // 0 when nothing changes
+	}{
+		{"in time", &Row{Status: ci.QueueDispatched, AgentID: "a", Unanswered: true}, false, RowAck},
+		{"once more", &Row{Status: ci.QueueDispatched, AgentID: "a"}, false, 0},
+		{"behind the loss", &Row{Status: ci.QueueRecovering, AgentID: "a", Unanswered: true}, true, 0},
+		{"once more behind the loss", &Row{Status: ci.QueueRecovering, AgentID: "a"}, false, 0},
+		{"of a former owner", &Row{Status: ci.QueueDispatched, AgentID: "b", Unanswered: true}, true, 0},
+		{"after the end", &Row{Status: ci.QueueFailed, AgentID: "a"}, true, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			change, fenced := Acked("j", tt.row, "a")
+			if fenced != tt.fenced || (change == nil) != (tt.op == 0) || change != nil && change.Op != tt.op {
+				t.Errorf("fenced %v, change %+v", fenced, change)
+			}
+		})
+	}
+}
