@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kici/internal/agent/ledger"
 	"kici/internal/agent/workspace"
 	"kici/internal/core/wire"
 	"kici/internal/kit/redact"
@@ -29,20 +30,20 @@ const (
 
 // Agent is one agent. It is served once.
 type Agent struct {
-	cfg     Config
-	log     *slog.Logger
-	client  *http.Client
-	ledger  *ledger
-	metrics *metrics
-	oplog   *oplog
-	cache   *workspace.Cache // nil when it cannot be had
-	bundles *bundles
-	facts   facts
-	started time.Time
-	unknown sync.Map // types of frames already complained about
-	pending pending
-	address atomic.Value                                    // of the HTTP endpoints, once they listen
-	pause   func(attempt int, chance float64) time.Duration // before connecting again
+	cfg       Config
+	log       *slog.Logger
+	client    *http.Client
+	ledger    *ledger.Ledger
+	metrics   *metrics
+	oplog     *oplog
+	cache     *workspace.Cache // nil when it cannot be had
+	bundles   *bundles
+	facts     facts
+	started   time.Time
+	unknown   sync.Map // types of frames already complained about
+	questions ledger.Questions
+	address   atomic.Value                                    // of the HTTP endpoints, once they listen
+	pause     func(attempt int, chance float64) time.Duration // before connecting again
 
 	guardMargin time.Duration // see the constant
 
@@ -77,7 +78,6 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 	a := &Agent{
 		cfg:       cfg,
 		client:    newClient(),
-		ledger:    newLedger(cfg.TempDir),
 		metrics:   newMetrics(),
 		bundles:   newBundles(),
 		started:   time.Now(),
@@ -90,6 +90,7 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 	}
 	a.oplog = newOplog(log.Handler(), redact.New([]string{cfg.Token}))
 	a.log = slog.New(a.oplog).With("agent", cfg.AgentID)
+	a.ledger = ledger.New(cfg.TempDir, a.log)
 	a.facts = readFacts(cfg)
 	cache, err := workspace.OpenCache(cacheDir(cfg))
 	if err != nil {
@@ -119,7 +120,7 @@ func (a *Agent) Serve(ctx context.Context) error {
 // serveUntil is Serve with a channel whose closing ends the agent at once.
 func (a *Agent) serveUntil(ctx context.Context, force <-chan struct{}) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer a.ledger.close()
+	defer a.ledger.Close()
 	defer a.closing.Wait()
 	defer a.dropSpare()
 	defer end(nil)
@@ -253,7 +254,7 @@ func (a *Agent) killJob(j *job, why string) error {
 	case <-timer.C:
 	}
 	a.flush(killPatience/2, nil)
-	return fmt.Errorf("%s; its job %s was cancelled", why, j.ref.job)
+	return fmt.Errorf("%s; its job %s was cancelled", why, j.ref.ID)
 }
 
 // flush waits until the server has everything, for a bounded time.
@@ -267,7 +268,7 @@ func (a *Agent) flush(wait time.Duration, force <-chan struct{}) {
 		case <-ctx.Done():
 		}
 	}()
-	if !a.ledger.drained(ctx) {
+	if !a.ledger.Drained(ctx) {
 		a.log.Warn("leaving with frames that the server has not confirmed")
 	}
 }
@@ -289,12 +290,12 @@ func (a *Agent) online(s *session) int {
 	a.mu.Lock()
 	offline := time.Since(a.offlineAt)
 	a.session, a.features = s, s.ack.Features
-	waiting := a.ledger.connect(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
+	waiting := a.ledger.Connect(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
 	a.startIdleLocked(s.ack.PendingDispatch)
 	a.mu.Unlock()
 	a.metrics.connected.Store(1)
 	a.oplog.replay(offline, waiting)
-	a.send(keepNot, wire.ConfigAck{MessageID: fmt.Sprintf("config-ack-%s-%d", a.cfg.AgentID, now()), AgentID: a.cfg.AgentID})
+	a.ledger.Send(ledger.KeepNot, wire.ConfigAck{MessageID: fmt.Sprintf("config-ack-%s-%d", a.cfg.AgentID, time.Now().UnixMilli()), AgentID: a.cfg.AgentID})
 	return waiting
 }
 
@@ -307,8 +308,8 @@ func (a *Agent) offline(s *session) {
 	a.stopIdleLocked()
 	a.mu.Unlock()
 	a.metrics.connected.Store(0)
-	a.ledger.disconnect()
-	a.pending.lost(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
+	a.ledger.Disconnect()
+	a.questions.Lost(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
 }
 
 // serverHas tells whether the server has a feature, also while it is away for a moment.
@@ -360,27 +361,27 @@ func (a *Agent) receive(ctx context.Context, s *session, m wire.Message) {
 	case wire.JobCancel:
 		a.cancelled(m)
 	case wire.Ack:
-		a.ledger.ack(m.MessageID, m.Through)
+		a.ledger.Ack(m.MessageID, m.Through)
 	case wire.ConcurrencyAck:
-		a.pending.concurrency(m)
+		a.questions.Concurrency(m)
 	case wire.ApprovalResolved:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.CacheUploadResponse:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.UserCacheRestoreResponse:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.UserCacheSaveResponse:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.ArtifactUploadResponse:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.ArtifactCommitResponse:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.ProvenanceUploadResponse:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.EventEmitResponse:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.APIResponse:
-		a.pending.answer(m.RequestID, m)
+		a.questions.Answer(m.RequestID, m)
 	case wire.FleetLogsRequest:
 		a.closing.Go(func() { a.sendBundle(ctx, m) })
 	case wire.ErrorFrame:

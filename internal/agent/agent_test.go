@@ -228,7 +228,7 @@ func TestALateDispatchIsNeverExecuted(t *testing.T) {
 			t.Errorf("status %+v of a job that is not ours", m)
 		}
 	}
-	if open := a.ledger.openJobs(); len(open) > 0 {
+	if open := a.ledger.OpenJobs(); len(open) > 0 {
 		t.Errorf("still in flight: %v", open)
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/google/uuid"
+
+	"kici/internal/agent/ledger"
 	"kici/internal/agent/workspace"
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
@@ -66,11 +69,11 @@ func (j *job) packAll(ws *workspace.Workspace) error {
 // store uploads an archive. about says what it is, but for whom.
 func (j *job) store(f *os.File, packed workspace.Packed, about wire.CacheUploadRequest) error {
 	started := time.Now()
-	about.JobID, about.Platform, about.Arch = j.ref.job, j.conf.TargetPlatform, j.conf.TargetArch
+	about.JobID, about.Platform, about.Arch = j.ref.ID, j.conf.TargetPlatform, j.conf.TargetArch
 	if about.Platform == "" || about.Arch == "" { // the server knows of no other platform than this
 		about.Platform, about.Arch = j.a.facts.platform, j.a.facts.arch
 	}
-	about.MessageID = newID()
+	about.MessageID = uuid.NewString()
 	m, err := j.ask(about.MessageID, about)
 	if err != nil {
 		return err
@@ -82,40 +85,40 @@ func (j *job) store(f *os.File, packed workspace.Packed, about wire.CacheUploadR
 	if err := workspace.Upload(j.ctx, j.a.client, j.a.reach(answer.UploadURL), f); err != nil {
 		return err
 	}
-	done := wire.CacheUploadComplete{MessageID: newID(), JobID: about.JobID, CacheType: about.CacheType, ContentHash: about.ContentHash,
+	done := wire.CacheUploadComplete{MessageID: uuid.NewString(), JobID: about.JobID, CacheType: about.CacheType, ContentHash: about.ContentHash,
 		LockfileHash: about.LockfileHash, Platform: about.Platform, Arch: about.Arch}
 	if about.CacheType == depsCache {
 		done.DepsHash = packed.Hash
 	}
-	j.a.post(done, entry{keep: keepWritten, job: j.ref})
+	j.a.ledger.Post(done, ledger.Entry{Keep: ledger.KeepWritten, Job: j.ref})
 	j.say("Stored %s (%d bytes) in %d ms", about.CacheType, packed.Size, time.Since(started).Milliseconds())
 	return nil
 }
 
 // buildEvent tells the server what it can use already.
 func (j *job) buildEvent(data map[string]any) {
-	m := wire.JobStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, State: ci.JobRunning, Timestamp: now(), Data: object(data)}
-	j.a.post(m, entry{keep: keepAcked, job: j.ref})
+	m := wire.JobStatus{MessageID: uuid.NewString(), RunID: j.ref.Run, JobID: j.ref.ID, State: ci.JobRunning, Timestamp: time.Now().UnixMilli(), Data: object(data)}
+	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref})
 }
 
 // ask puts a question of the agent's own to the server and waits for the answer. It is put again on the next connection
 // where the server has forgotten it.
 func (j *job) ask(id string, m wire.Message) (wire.Message, error) {
-	ctx, cancel := context.WithTimeoutCause(j.ctx, storeLimit, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(j.ctx, storeLimit, ledger.ErrNoAnswer)
 	defer cancel()
 	type reply struct {
 		m   wire.Message
 		err error
 	}
 	replies := make(chan reply, 1)
-	j.a.pending.add(id, &question{lasting: true, answer: func(m wire.Message, err error) { replies <- reply{m, err} }})
-	j.a.post(m, entry{keep: keepAnswered, job: j.ref})
-	defer j.a.ledger.answered(id)
+	j.a.questions.Add(id, &ledger.Question{Lasting: true, Answer: func(m wire.Message, err error) { replies <- reply{m, err} }})
+	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAnswered, Job: j.ref})
+	defer j.a.ledger.Answered(id)
 	select {
 	case r := <-replies:
 		return r.m, r.err
 	case <-ctx.Done():
-		j.a.pending.take(id)
+		j.a.questions.Take(id)
 		return nil, context.Cause(ctx)
 	}
 }

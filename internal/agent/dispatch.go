@@ -6,18 +6,19 @@ import (
 
 	"github.com/google/uuid"
 
+	"kici/internal/agent/ledger"
 	"kici/internal/core/wire"
 )
 
 // dispatched answers a dispatch with exactly one frame and starts the job when it takes it.
 func (a *Agent) dispatched(d wire.JobDispatch) {
-	ref := jobRef{run: d.RunID, job: d.JobID}
+	ref := ledger.Job{Run: d.RunID, ID: d.JobID}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.job != nil && a.job.ref.job == ref.job, slices.ContainsFunc(a.ledger.openJobs(), func(o jobRef) bool { return o.job == ref.job }):
+	case a.job != nil && a.job.ref.ID == ref.ID, slices.ContainsFunc(a.ledger.OpenJobs(), func(o ledger.Job) bool { return o.ID == ref.ID }):
 		// The first answer was lost, or the server has not heard of the end yet. The job is not started twice.
-		a.post(wire.JobAck{MessageID: newID(), RunID: d.RunID, JobID: d.JobID, Timestamp: now()}, entry{keep: keepAcked, job: ref})
+		a.ledger.Post(wire.JobAck{MessageID: uuid.NewString(), RunID: d.RunID, JobID: d.JobID, Timestamp: time.Now().UnixMilli()}, ledger.Entry{Keep: ledger.KeepAcked, Job: ref})
 	case a.draining:
 		a.rejectLocked(d, wire.RejectDraining)
 	case a.job != nil:
@@ -27,8 +28,8 @@ func (a *Agent) dispatched(d wire.JobDispatch) {
 		a.log.Info("job accepted", "run", d.RunID, "job", d.JobID, "request", d.RequestID)
 		// The answer goes out before any work: a slow clone must not use up the time for it.
 		fence := make(chan struct{})
-		a.post(wire.JobAck{MessageID: newID(), RunID: d.RunID, JobID: d.JobID, Timestamp: now()},
-			entry{keep: keepAcked, job: ref, settled: fence})
+		a.ledger.Post(wire.JobAck{MessageID: uuid.NewString(), RunID: d.RunID, JobID: d.JobID, Timestamp: time.Now().UnixMilli()},
+			ledger.Entry{Keep: ledger.KeepAcked, Job: ref, Settled: fence})
 		if a.session == nil || !slices.Contains(a.session.ack.Features, wire.FeatureStartFence) {
 			fence = nil
 		}
@@ -41,13 +42,13 @@ func (a *Agent) dispatched(d wire.JobDispatch) {
 
 func (a *Agent) rejectLocked(d wire.JobDispatch, reason string) {
 	a.log.Info("job rejected", "run", d.RunID, "job", d.JobID, "reason", reason)
-	a.post(wire.JobReject{MessageID: newID(), RunID: d.RunID, JobID: d.JobID, Reason: reason, Timestamp: now()}, entry{keep: keepWritten})
+	a.ledger.Post(wire.JobReject{MessageID: uuid.NewString(), RunID: d.RunID, JobID: d.JobID, Reason: reason, Timestamp: time.Now().UnixMilli()}, ledger.Entry{Keep: ledger.KeepWritten})
 	a.postStatusLocked()
 }
 
 // cancelled ends a job on the server's order. A job that is not known here is no error.
 func (a *Agent) cancelled(c wire.JobCancel) {
-	ref := jobRef{run: c.RunID, job: c.JobID}
+	ref := ledger.Job{Run: c.RunID, ID: c.JobID}
 	a.mu.Lock()
 	j := a.job
 	a.mu.Unlock()
@@ -57,7 +58,7 @@ func (a *Agent) cancelled(c wire.JobCancel) {
 		if j != nil && j.ref == ref {
 			j.abandon(errNotAssigned)
 		}
-		a.ledger.release(ref)
+		a.ledger.Release(ref)
 		return
 	}
 	if j != nil && j.ref == ref {
@@ -96,59 +97,15 @@ func (a *Agent) inFlight() []wire.InFlightJob {
 	j := a.job
 	a.mu.Unlock()
 	var jobs []wire.InFlightJob
-	for _, ref := range a.ledger.openJobs() {
-		jobs = append(jobs, wire.InFlightJob{JobID: ref.job, RunID: ref.run})
+	for _, ref := range a.ledger.OpenJobs() {
+		jobs = append(jobs, wire.InFlightJob{JobID: ref.ID, RunID: ref.Run})
 	}
 	if j == nil {
 		return jobs
 	}
-	running := wire.InFlightJob{JobID: j.ref.job, RunID: j.ref.run}
+	running := wire.InFlightJob{JobID: j.ref.ID, RunID: j.ref.Run}
 	if !slices.Contains(jobs, running) { // it may have ended just now
 		jobs = append(jobs, running)
 	}
 	return jobs
 }
-
-// post puts a frame into the ledger. It reports whether it was taken, which fails for log chunks alone.
-func (a *Agent) post(m wire.Message, e entry) bool {
-	raw, err := wire.Encode(m)
-	if err != nil {
-		a.log.Error("frame cannot be encoded", "err", err)
-		return false
-	}
-	e.raw = raw
-	e.id = messageID(m)
-	return a.ledger.add(&e)
-}
-
-func (a *Agent) send(k keep, m wire.Message) { a.post(m, entry{keep: k}) }
-
-// messageID is the id by which the server acknowledges a frame or answers it.
-func messageID(m wire.Message) string {
-	switch m := m.(type) {
-	case wire.JobAck:
-		return m.MessageID
-	case wire.JobStatus:
-		return m.MessageID
-	case wire.StepStatus:
-		return m.MessageID
-	case wire.LogChunk:
-		return m.MessageID
-	case wire.ConcurrencyReport:
-		return m.MessageID
-	case wire.ApprovalRequest:
-		return m.MessageID
-	case wire.CacheUploadRequest:
-		return m.MessageID
-	case wire.ArtifactUploadRequest:
-		return m.MessageID
-	case wire.ArtifactCommitRequest:
-		return m.MessageID
-	}
-	return ""
-}
-
-func newID() string { return uuid.NewString() }
-
-// now is the time as frames carry it: milliseconds since 1970.
-func now() int64 { return time.Now().UnixMilli() }

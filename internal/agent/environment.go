@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"kici/internal/agent/ledger"
 	"kici/internal/agent/runner"
 	"kici/internal/core/wire"
 	"kici/internal/kit/redact"
@@ -98,7 +99,7 @@ func (j *job) sendContext(env []string, workDir, kind string) {
 			c.EnvVars = append(c.EnvVars, contextVariable(name, value, j.mask))
 		}
 	}
-	j.a.post(wire.JobContext{RunID: j.ref.run, JobID: j.ref.job, Context: c}, entry{keep: keepWritten, job: j.ref})
+	j.a.ledger.Post(wire.JobContext{RunID: j.ref.Run, JobID: j.ref.ID, Context: c}, ledger.Entry{Keep: ledger.KeepWritten, Job: j.ref})
 }
 
 // agentSettings are the agent's own variables. Those of the server, which may share the shell, stay here: its database

@@ -16,6 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
+	"kici/internal/agent/ledger"
 	"kici/internal/core/wire"
 )
 
@@ -50,7 +53,7 @@ func (a *Agent) rebootHost() {
 		}
 		if err != nil {
 			a.log.Error("the machine cannot be rebooted", "err", err)
-			a.send(keepNot, wire.APIRequest{RequestID: newID(), Method: "host.cancelReboot"})
+			a.ledger.Send(ledger.KeepNot, wire.APIRequest{RequestID: uuid.NewString(), Method: "host.cancelReboot"})
 		}
 	})
 }
@@ -80,13 +83,13 @@ const (
 func (a *Agent) sendBundle(ctx context.Context, r wire.FleetLogsRequest) {
 	raw, err := a.bundle(r)
 	if err != nil {
-		a.send(keepNot, wire.FleetBundleError{RequestID: r.RequestID, Message: err.Error()})
+		a.ledger.Send(ledger.KeepNot, wire.FleetBundleError{RequestID: r.RequestID, Message: err.Error()})
 		return
 	}
 	for seq := 0; ctx.Err() == nil; seq++ {
 		n := min(bundleChunk, len(raw))
 		last := n == len(raw)
-		a.send(keepNot, wire.FleetBundleChunk{RequestID: r.RequestID, Seq: seq, IsLast: last,
+		a.ledger.Send(ledger.KeepNot, wire.FleetBundleChunk{RequestID: r.RequestID, Seq: seq, IsLast: last,
 			DataB64: base64.StdEncoding.EncodeToString(raw[:n])})
 		if last {
 			return

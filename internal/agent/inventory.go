@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
+	"kici/internal/agent/ledger"
 	"kici/internal/core/label"
 	"kici/internal/core/wire"
 )
@@ -128,7 +131,7 @@ func (a *Agent) registration() wire.AgentRegister {
 	f := a.facts
 	uid := f.uid
 	return wire.AgentRegister{
-		MessageID:     "register-" + a.cfg.AgentID + "-" + strconv.FormatInt(now(), 10),
+		MessageID:     "register-" + a.cfg.AgentID + "-" + strconv.FormatInt(time.Now().UnixMilli(), 10),
 		AgentID:       a.cfg.AgentID,
 		Labels:        f.labels,
 		Platform:      f.platform,
@@ -155,6 +158,6 @@ func (a *Agent) postStatusLocked() {
 		active = 1
 	}
 	total, available := memory()
-	a.send(keepNot, wire.AgentStatus{MessageID: newID(), AgentID: a.cfg.AgentID, ActiveJobs: active,
+	a.ledger.Send(ledger.KeepNot, wire.AgentStatus{MessageID: uuid.NewString(), AgentID: a.cfg.AgentID, ActiveJobs: active,
 		MemoryUsedMb: total - available, MemoryAvailableMb: available, UptimeSeconds: int64(time.Since(a.started).Seconds())})
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kici/internal/agent/ledger"
 	"kici/internal/agent/runner"
 	"kici/internal/agent/workspace"
 	"kici/internal/core/ci"
@@ -32,7 +33,7 @@ const (
 type job struct {
 	a       *Agent
 	d       wire.JobDispatch
-	ref     jobRef
+	ref     ledger.Job
 	conf    jobConfig
 	confErr error // why the configuration could not be read
 	log     *slog.Logger
@@ -77,7 +78,7 @@ func newJob(a *Agent, d wire.JobDispatch, fence <-chan struct{}) *job {
 	j := &job{
 		a:        a,
 		d:        d,
-		ref:      jobRef{run: d.RunID, job: d.JobID},
+		ref:      ledger.Job{Run: d.RunID, ID: d.JobID},
 		log:      a.log.With("run", d.RunID, "job", d.JobID),
 		mask:     redact.New(secretValues(d, a.cfg.Token)),
 		started:  time.Now(),
@@ -340,10 +341,10 @@ func (a *Agent) beatJob(s *session) {
 	if j == nil {
 		return
 	}
-	m := wire.JobHeartbeat{RunID: j.ref.run, JobID: j.ref.job, Timestamp: now()}
+	m := wire.JobHeartbeat{RunID: j.ref.Run, JobID: j.ref.ID, Timestamp: time.Now().UnixMilli()}
 	if s.fastBeat {
 		n := j.progress.Load()
 		m.Progress = &n
 	}
-	a.send(keepNot, m)
+	a.ledger.Send(ledger.KeepNot, m)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 	"golang.org/x/time/rate"
 
+	"kici/internal/agent/ledger"
 	"kici/internal/core/wire"
 )
 
@@ -215,16 +216,16 @@ func (a *Agent) badFrame(err error) {
 // sendLoop writes what the ledger holds, in its order.
 func (a *Agent) sendLoop(ctx context.Context, s *session) error {
 	for {
-		e, raw, err := a.ledger.take(ctx)
+		e, raw, err := a.ledger.Take(ctx)
 		if err != nil {
 			if e != nil { // unreadable on disk: nothing can bring it back
 				a.log.Error("a frame is lost", "err", err)
-				a.ledger.answered(e.id)
+				a.ledger.Answered(e.ID)
 				continue
 			}
 			return err
 		}
-		if s.pace != nil && e.keep != keepNot {
+		if s.pace != nil && e.Keep != ledger.KeepNot {
 			if err := s.pace.wait(ctx, len(raw)); err != nil {
 				return err
 			}
@@ -235,7 +236,7 @@ func (a *Agent) sendLoop(ctx context.Context, s *session) error {
 		if err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
-		a.ledger.wrote(e)
+		a.ledger.Wrote(e)
 	}
 }
 
@@ -272,7 +273,7 @@ func (a *Agent) beatLoop(ctx context.Context, s *session) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-beats.C:
-			a.send(keepNot, wire.Heartbeat{Timestamp: now()})
+			a.ledger.Send(ledger.KeepNot, wire.Heartbeat{Timestamp: time.Now().UnixMilli()})
 		case <-jobBeats.C:
 			a.beatJob(s)
 		case <-metrics.C:

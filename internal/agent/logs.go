@@ -6,6 +6,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
+	"kici/internal/agent/ledger"
 	"kici/internal/core/wire"
 )
 
@@ -109,7 +112,7 @@ func (l *logs) startTimerLocked(step int, s *stream) {
 // awaitRoom waits until a line may be accepted. It gives up, and the line is lost, when nothing has moved for a while.
 func (l *logs) awaitRoom() bool {
 	a := l.j.a
-	ok, unsent, changed := a.ledger.room()
+	ok, unsent, changed := a.ledger.Room()
 	if ok {
 		return true
 	}
@@ -131,7 +134,7 @@ func (l *logs) awaitRoom() bool {
 			return true // the job ends; what it said last is still kept
 		}
 		before := unsent
-		if ok, unsent, changed = a.ledger.room(); ok {
+		if ok, unsent, changed = a.ledger.Room(); ok {
 			return true
 		}
 		if unsent < before {
@@ -160,9 +163,9 @@ func (l *logs) flushLocked(step int, s *stream) {
 	if s.dropped > 0 {
 		lines = append([]string{fmt.Sprintf("[%d lines dropped due to backpressure]", s.dropped)}, lines...)
 	}
-	key := streamKey{jobRef: l.j.ref, step: step}
-	taken := l.j.a.post(wire.LogChunk{MessageID: newID(), RunID: l.j.ref.run, JobID: l.j.ref.job, StepIndex: step,
-		Lines: lines, Timestamp: now()}, entry{keep: keepAcked, job: l.j.ref, stream: &key})
+	key := ledger.Stream{Job: l.j.ref, Step: step}
+	taken := l.j.a.ledger.Post(wire.LogChunk{MessageID: uuid.NewString(), RunID: l.j.ref.Run, JobID: l.j.ref.ID, StepIndex: step,
+		Lines: lines, Timestamp: time.Now().UnixMilli()}, ledger.Entry{Keep: ledger.KeepAcked, Job: l.j.ref, Stream: &key})
 	if taken {
 		l.j.a.metrics.logBytes.Add(int64(s.size - len(s.lines)))
 		s.dropped = 0

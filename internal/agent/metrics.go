@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
+	"kici/internal/agent/ledger"
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/kit/telemetry"
@@ -153,8 +156,8 @@ func numbers(m wire.Metric) []telemetry.Sample {
 }
 
 func (a *Agent) postMetricsLocked() {
-	a.send(keepNot, wire.AgentMetrics{MessageID: newID(), AgentID: a.cfg.AgentID, Metrics: a.metrics.frame(a.cfg.Backpressure),
-		Timestamp: now()})
+	a.ledger.Send(ledger.KeepNot, wire.AgentMetrics{MessageID: uuid.NewString(), AgentID: a.cfg.AgentID, Metrics: a.metrics.frame(a.cfg.Backpressure),
+		Timestamp: time.Now().UnixMilli()})
 }
 
 func (a *Agent) sendMetrics() {

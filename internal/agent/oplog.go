@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
+	"kici/internal/agent/ledger"
 	"kici/internal/core/wire"
 	"kici/internal/kit/redact"
 )
@@ -123,7 +126,7 @@ func (s *oplogStore) take(n int) []string {
 func (a *Agent) forwardLoop(ctx context.Context, _ *session) error {
 	for {
 		for lines := a.oplog.take(forwardLines); len(lines) > 0; lines = a.oplog.take(forwardLines) {
-			a.send(keepNot, wire.AgentLog{MessageID: newID(), AgentID: a.cfg.AgentID, Lines: lines, Timestamp: now()})
+			a.ledger.Send(ledger.KeepNot, wire.AgentLog{MessageID: uuid.NewString(), AgentID: a.cfg.AgentID, Lines: lines, Timestamp: time.Now().UnixMilli()})
 		}
 		select {
 		case <-a.oplog.changed:

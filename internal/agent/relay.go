@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
+	"kici/internal/agent/ledger"
 	"kici/internal/agent/runner"
 	"kici/internal/core/wire"
 )
@@ -21,90 +23,6 @@ const (
 	approvalLimit = 7 * 24 * time.Hour
 )
 
-// pending are the questions that wait for the server's answer.
-type pending struct {
-	mu    sync.Mutex
-	waits map[string]*question // by the id under which the server answers
-}
-
-// question waits for one answer, or for several in the case of a concurrency group.
-type question struct {
-	ref     jobRef
-	lasting bool // survives the end of the connection: the frame is sent again on the next
-	answer  func(wire.Message, error)
-}
-
-// add registers a question; its answer function is called once for each answer, without a lock held.
-func (p *pending) add(id string, q *question) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waits == nil {
-		p.waits = map[string]*question{}
-	}
-	p.waits[id] = q
-}
-
-// take removes a question and reports whether it was still open.
-func (p *pending) take(id string) (*question, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	q, ok := p.waits[id]
-	delete(p.waits, id)
-	return q, ok
-}
-
-func (p *pending) answer(id string, m wire.Message) {
-	if q, ok := p.take(id); ok {
-		q.answer(m, nil)
-	}
-}
-
-// concurrency finds the question of an answer by its id, or by the job: servers wake a waiting job under a new id.
-func (p *pending) concurrency(m wire.ConcurrencyAck) {
-	p.mu.Lock()
-	id := m.RequestID
-	if _, ok := p.waits[id]; !ok && m.JobID != "" {
-		for other, q := range p.waits {
-			if q.lasting && q.ref == (jobRef{run: m.RunID, job: m.JobID}) {
-				id = other
-			}
-		}
-	}
-	q, ok := p.waits[id]
-	if m.Action != wire.ConcurrencyWait {
-		delete(p.waits, id)
-	}
-	p.mu.Unlock()
-	if ok {
-		m.RequestID = id
-		q.answer(m, nil)
-	}
-}
-
-// Why a question has no answer.
-var (
-	errConnectionLost = errors.New("the connection to the server was lost")
-	errNoAnswer       = errors.New("the server gave no answer in time")
-)
-
-// lost fails the questions of an ended connection. Lasting ones go on when the server is one to which they are sent
-// again; other servers have forgotten who asked.
-func (p *pending) lost(resent bool) {
-	p.mu.Lock()
-	var failed []*question
-	for id, q := range p.waits {
-		if q.lasting && resent {
-			continue
-		}
-		failed = append(failed, q)
-		delete(p.waits, id)
-	}
-	p.mu.Unlock()
-	for _, q := range failed {
-		q.answer(nil, errConnectionLost)
-	}
-}
-
 // relay passes a question of the runner on to the server and brings the answer back.
 func (j *job) relay(r runner.Request) {
 	select {
@@ -114,7 +32,7 @@ func (j *job) relay(r runner.Request) {
 		return
 	}
 	release := func() { <-j.requests }
-	id := newID()
+	id := uuid.NewString()
 	m, limit, err := j.translate(id, r)
 	if err == nil {
 		err = sendable(m)
@@ -125,30 +43,30 @@ func (j *job) relay(r runner.Request) {
 		release()
 		return
 	case limit == 0: // a message without an answer
-		j.a.send(keepWritten, m)
+		j.a.ledger.Send(ledger.KeepWritten, m)
 		j.respond(r, runner.Response{})
 		release()
 		return
 	}
 	timer := time.AfterFunc(limit, func() {
-		if q, ok := j.a.pending.take(id); ok {
-			q.answer(nil, errNoAnswer)
+		if q, ok := j.a.questions.Take(id); ok {
+			q.Answer(nil, ledger.ErrNoAnswer)
 		}
 	})
 	lasting := r.Type == runner.TypeApprovalRequest || r.Type == runner.TypeArtifact
-	j.a.pending.add(id, &question{ref: jobRef{}, lasting: lasting, answer: func(answer wire.Message, err error) {
+	j.a.questions.Add(id, &ledger.Question{Lasting: lasting, Answer: func(answer wire.Message, err error) {
 		timer.Stop()
-		j.a.ledger.answered(id)
+		j.a.ledger.Answered(id)
 		j.respond(r, j.back(r, answer, err))
 		release()
 	}})
-	keep := keepNot
+	keep := ledger.KeepNot
 	if lasting {
-		keep = keepAnswered
+		keep = ledger.KeepAnswered
 	}
-	if !j.a.post(m, entry{keep: keep, job: j.ref}) {
-		if q, ok := j.a.pending.take(id); ok {
-			q.answer(nil, errConnectionLost)
+	if !j.a.ledger.Post(m, ledger.Entry{Keep: keep, Job: j.ref}) {
+		if q, ok := j.a.questions.Take(id); ok {
+			q.Answer(nil, ledger.ErrConnectionLost)
 		}
 	}
 }
@@ -157,7 +75,7 @@ func (j *job) relay(r runner.Request) {
 func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duration, error) {
 	switch r.Type {
 	case runner.TypeEventEmit:
-		m := wire.EventEmit{JobID: j.ref.job, RequestID: id, EventName: r.EventName, Payload: r.Payload}
+		m := wire.EventEmit{JobID: j.ref.ID, RequestID: id, EventName: r.EventName, Payload: r.Payload}
 		if len(r.Target) > 0 {
 			var t wire.EventTarget
 			if err := json.Unmarshal(r.Target, &t); err != nil {
@@ -174,24 +92,24 @@ func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duratio
 	case runner.TypeCacheRequest:
 		switch r.Op {
 		case "restore":
-			return wire.UserCacheRestoreRequest{MessageID: id, JobID: j.ref.job, Key: r.Key, RestoreKeys: r.RestoreKeys}, storeLimit, nil
+			return wire.UserCacheRestoreRequest{MessageID: id, JobID: j.ref.ID, Key: r.Key, RestoreKeys: r.RestoreKeys}, storeLimit, nil
 		case "beginSave":
-			return wire.UserCacheSaveRequest{MessageID: id, JobID: j.ref.job, Key: r.Key}, storeLimit, nil
+			return wire.UserCacheSaveRequest{MessageID: id, JobID: j.ref.ID, Key: r.Key}, storeLimit, nil
 		case "completeSave":
-			return wire.UserCacheSaveComplete{MessageID: id, JobID: j.ref.job, Key: r.Key, TarHash: r.TarHash, SizeBytes: r.SizeBytes}, 0, nil
+			return wire.UserCacheSaveComplete{MessageID: id, JobID: j.ref.ID, Key: r.Key, TarHash: r.TarHash, SizeBytes: r.SizeBytes}, 0, nil
 		}
 	case runner.TypeProvenance:
 		switch r.Op {
 		case "requestUploadUrl":
-			return wire.ProvenanceUploadRequest{MessageID: id, JobID: j.ref.job, SubjectDigest: r.SubjectDigest}, storeLimit, nil
+			return wire.ProvenanceUploadRequest{MessageID: id, JobID: j.ref.ID, SubjectDigest: r.SubjectDigest}, storeLimit, nil
 		case "complete":
-			return wire.ProvenanceUploadComplete{MessageID: id, JobID: j.ref.job, SubjectName: r.SubjectName,
+			return wire.ProvenanceUploadComplete{MessageID: id, JobID: j.ref.ID, SubjectName: r.SubjectName,
 				SubjectDigest: r.SubjectDigest, MediaType: r.MediaType}, 0, nil
 		}
 	case runner.TypeArtifact:
 		return j.artifactFrame(id, r)
 	case runner.TypeApprovalRequest:
-		m := wire.ApprovalRequest{MessageID: id, RunID: j.ref.run, JobID: j.ref.job, StepName: r.StepName, Reason: r.Reason,
+		m := wire.ApprovalRequest{MessageID: id, RunID: j.ref.Run, JobID: j.ref.ID, StepName: r.StepName, Reason: r.Reason,
 			TimeoutSeconds: int(math.Ceil(r.TimeoutSeconds))} // the server counts whole ones
 		if r.StepIndex != nil {
 			m.StepIndex = *r.StepIndex
@@ -224,9 +142,9 @@ func (j *job) artifactFrame(id string, r runner.Request) (wire.Message, time.Dur
 		return nil, 0, errors.New("this server keeps no artifacts")
 	}
 	if r.Op == "commit" {
-		return wire.ArtifactCommitRequest{MessageID: id, JobID: j.ref.job, UploadID: r.UploadID, SHA256: r.SHA256, SizeBytes: r.SizeBytes}, artifactLimit, nil
+		return wire.ArtifactCommitRequest{MessageID: id, JobID: j.ref.ID, UploadID: r.UploadID, SHA256: r.SHA256, SizeBytes: r.SizeBytes}, artifactLimit, nil
 	}
-	m := wire.ArtifactUploadRequest{MessageID: id, JobID: j.ref.job, Name: r.Name}
+	m := wire.ArtifactUploadRequest{MessageID: id, JobID: j.ref.ID, Name: r.Name}
 	if r.SizeBytes >= 0 {
 		m.SizeBytes = &r.SizeBytes
 	}
@@ -329,8 +247,8 @@ func (j *job) feed(proc *runner.Process) {
 
 // reportConcurrency asks for a slot of the job's concurrency group. The answer may be to wait; another follows then.
 func (j *job) reportConcurrency(r runner.ConcurrencyReport) {
-	id := newID()
-	j.a.pending.add(id, &question{ref: j.ref, lasting: true, answer: func(answer wire.Message, err error) {
+	id := uuid.NewString()
+	j.a.questions.Add(id, &ledger.Question{Job: j.ref, Lasting: true, Answer: func(answer wire.Message, err error) {
 		ack := runner.ConcurrencyAck{Type: runner.TypeConcurrencyAck, Action: wire.ConcurrencyCancel, Reason: "no answer"}
 		if err != nil {
 			ack.Reason = err.Error()
@@ -339,16 +257,16 @@ func (j *job) reportConcurrency(r runner.ConcurrencyReport) {
 			ack.Action, ack.Reason = m.Action, m.Reason
 		}
 		if ack.Action != wire.ConcurrencyWait {
-			j.a.ledger.answered(id)
+			j.a.ledger.Answered(id)
 		}
 		j.tell(ack)
 	}})
-	m := wire.ConcurrencyReport{MessageID: id, RunID: j.ref.run, JobID: j.ref.job, Group: r.Group}
+	m := wire.ConcurrencyReport{MessageID: id, RunID: j.ref.Run, JobID: j.ref.ID, Group: r.Group}
 	if err := sendable(m); err != nil {
-		if q, ok := j.a.pending.take(id); ok {
-			q.answer(nil, err)
+		if q, ok := j.a.questions.Take(id); ok {
+			q.Answer(nil, err)
 		}
 		return
 	}
-	j.a.post(m, entry{keep: keepAnswered, job: j.ref})
+	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAnswered, Job: j.ref})
 }

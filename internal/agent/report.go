@@ -7,6 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
+	"kici/internal/agent/ledger"
 	"kici/internal/agent/runner"
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
@@ -14,16 +17,16 @@ import (
 
 // status reports a state that is no end.
 func (j *job) status(state ci.JobStatus) {
-	j.a.post(wire.JobStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, State: state, Timestamp: now()},
-		entry{keep: keepAcked, job: j.ref})
+	j.a.ledger.Post(wire.JobStatus{MessageID: uuid.NewString(), RunID: j.ref.Run, JobID: j.ref.ID, State: state, Timestamp: time.Now().UnixMilli()},
+		ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref})
 }
 
 // report sends the terminal status.
 func (j *job) report(res outcome) {
-	m := wire.JobStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, State: res.state, Timestamp: now()}
+	m := wire.JobStatus{MessageID: uuid.NewString(), RunID: j.ref.Run, JobID: j.ref.ID, State: res.state, Timestamp: time.Now().UnixMilli()}
 	if j.conf.kind().helps() {
 		m.Data = object(j.helpData(res))
-		j.a.post(m, entry{keep: keepAcked, job: j.ref, end: true})
+		j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref, End: true})
 		return
 	}
 	data := map[string]any{"durationMs": time.Since(j.started).Milliseconds()}
@@ -44,7 +47,7 @@ func (j *job) report(res outcome) {
 	if encodedSize(m) > wire.MaxAgentFrame {
 		m = j.fitted(m, data, res)
 	}
-	j.a.post(m, entry{keep: keepAcked, job: j.ref, end: true})
+	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref, End: true})
 }
 
 // fitted is the end of a job in a frame that servers take. What the steps failed of has been told before, so it goes first.
@@ -106,7 +109,7 @@ func (j *job) stepResults(result *runner.JobComplete) []wire.StepResult {
 
 // event puts an entry on the run's timeline; 0 is no duration.
 func (j *job) event(kind string, took time.Duration, metadata map[string]any) {
-	m := wire.RunEvent{RunID: j.ref.run, JobID: j.ref.job, EventType: kind, TimestampMs: now(), SourceService: "agent"}
+	m := wire.RunEvent{RunID: j.ref.Run, JobID: j.ref.ID, EventType: kind, TimestampMs: time.Now().UnixMilli(), SourceService: "agent"}
 	if took > 0 {
 		ms := took.Milliseconds()
 		m.DurationMs = &ms
@@ -114,7 +117,7 @@ func (j *job) event(kind string, took time.Duration, metadata map[string]any) {
 	if metadata != nil {
 		m.Metadata = object(metadata)
 	}
-	j.a.post(m, entry{keep: keepWritten, job: j.ref})
+	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepWritten, Job: j.ref})
 }
 
 // handle deals with one message of the runner and returns the job's result when it is that.
@@ -246,8 +249,8 @@ func (j *job) stepData(v runner.StepComplete) map[string]any {
 }
 
 func (j *job) stepStatus(index int, name string, state ci.StepStatus) wire.StepStatus {
-	return wire.StepStatus{MessageID: newID(), RunID: j.ref.run, JobID: j.ref.job, StepIndex: index, StepName: name,
-		State: state, Timestamp: now()}
+	return wire.StepStatus{MessageID: uuid.NewString(), RunID: j.ref.Run, JobID: j.ref.ID, StepIndex: index, StepName: name,
+		State: state, Timestamp: time.Now().UnixMilli()}
 }
 
 // postStep reports a step. What it says beside its state goes when that would make the frame too large.
@@ -256,7 +259,7 @@ func (j *job) postStep(m wire.StepStatus) {
 		m.Data = object(map[string]any{"error": map[string]any{"message": fmt.Sprintf(
 			"What the step reports has %d bytes, more than the %d that can be sent", size, wire.MaxAgentFrame)}})
 	}
-	j.a.post(m, entry{keep: keepAcked, job: j.ref})
+	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref})
 }
 
 // note remembers the latest state of a real step, for the report of a job whose runner gives none. Hooks and caches are

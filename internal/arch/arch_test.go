@@ -43,7 +43,8 @@ var rooms = []string{
 	// The author's side.
 	"internal/author/sdk", "internal/author/bundle", "internal/author/compile", "internal/author/sample",
 	// The other side of the wire.
-	"internal/agent/sandbox", "internal/agent/workspace", "internal/agent/runner", "internal/agent/local", "internal/agent",
+	"internal/agent/sandbox", "internal/agent/workspace", "internal/agent/runner", "internal/agent/local", "internal/agent/ledger",
+	"internal/agent",
 	// Outside.
 	"internal/client", "internal/proc", "internal/rig",
 	// The killing test of the orchestrator is one of its rooms, but it stands on a whole system of processes.

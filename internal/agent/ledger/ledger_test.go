@@ -1,25 +1,20 @@
-//go:build unix
-
-package agent
+package ledger
 
 import (
 	"context"
 	"fmt"
-	"os"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"kici/internal/kit/seal"
 )
 
 // sent takes everything that waits, as a connection would.
-func sent(t testing.TB, l *ledger) (frames []string) {
+func sent(t testing.TB, l *Ledger) (frames []string) {
 	t.Helper()
 	for {
 		l.mu.Lock()
@@ -28,49 +23,49 @@ func sent(t testing.TB, l *ledger) (frames []string) {
 		if empty {
 			return frames
 		}
-		e, raw, err := l.take(context.Background())
+		e, raw, err := l.Take(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
 		frames = append(frames, string(raw))
-		l.wrote(e)
+		l.Wrote(e)
 	}
 }
 
-func frame(id string, k keep) *entry { return &entry{id: id, keep: k, raw: []byte(id)} }
+func frame(id string, k Keep) *Entry { return &Entry{ID: id, Keep: k, raw: []byte(id)} }
 
-func chunk(id string, step int) *entry {
-	return &entry{id: id, keep: keepAcked, raw: []byte(id), stream: &streamKey{step: step}}
+func chunk(id string, step int) *Entry {
+	return &Entry{ID: id, Keep: KeepAcked, raw: []byte(id), Stream: &Stream{Step: step}}
 }
 
 func TestTheLedgerKeepsWhatIsNotConfirmed(t *testing.T) {
-	l := newLedger(t.TempDir())
-	defer l.close()
-	if l.add(frame("beat", keepNot)) {
+	l := New(t.TempDir(), slog.New(slog.DiscardHandler))
+	defer l.Close()
+	if l.add(frame("beat", KeepNot)) {
 		t.Error("a sign of life was kept without a connection")
 	}
-	l.add(frame("ack", keepAcked))
-	l.add(frame("event", keepWritten))
-	l.add(frame("question", keepAnswered))
-	l.connect(true)
-	l.add(frame("beat", keepNot))
+	l.add(frame("ack", KeepAcked))
+	l.add(frame("event", KeepWritten))
+	l.add(frame("question", KeepAnswered))
+	l.Connect(true)
+	l.add(frame("beat", KeepNot))
 	if got := sent(t, l); !cmp.Equal(got, []string{"ack", "event", "question", "beat"}) {
 		t.Errorf("first connection: %v", got)
 	}
-	l.ack("question", false) // received, not answered
-	l.disconnect()
-	l.add(frame("late", keepAcked))
-	if n := l.connect(true); n != 3 {
+	l.Ack("question", false) // received, not answered
+	l.Disconnect()
+	l.add(frame("late", KeepAcked))
+	if n := l.Connect(true); n != 3 {
 		t.Errorf("%d frames wait, want 3", n)
 	}
 	if got := sent(t, l); !cmp.Equal(got, []string{"ack", "question", "late"}) {
 		t.Errorf("second connection: %v", got)
 	}
-	l.ack("ack", false)
-	l.ack("unknown", true)
-	l.answered("question")
-	l.disconnect()
-	l.connect(false) // a server that does not confirm
+	l.Ack("ack", false)
+	l.Ack("unknown", true)
+	l.Answered("question")
+	l.Disconnect()
+	l.Connect(false) // a server that does not confirm
 	if got := sent(t, l); !cmp.Equal(got, []string{"late"}) {
 		t.Errorf("third connection: %v", got)
 	}
@@ -80,48 +75,48 @@ func TestTheLedgerKeepsWhatIsNotConfirmed(t *testing.T) {
 }
 
 func TestOneAckCoversEarlierChunksOfTheSameLogThatWereSent(t *testing.T) {
-	l := newLedger(t.TempDir())
-	defer l.close()
-	l.connect(true)
-	for _, e := range []*entry{chunk("a1", 0), chunk("b1", 1), chunk("a2", 0), frame("step", keepAcked), chunk("a3", 0)} {
+	l := New(t.TempDir(), slog.New(slog.DiscardHandler))
+	defer l.Close()
+	l.Connect(true)
+	for _, e := range []*Entry{chunk("a1", 0), chunk("b1", 1), chunk("a2", 0), frame("step", KeepAcked), chunk("a3", 0)} {
 		l.add(e)
 	}
 	sent(t, l)
-	l.ack("a2", true)
-	l.disconnect()
-	l.connect(true)
+	l.Ack("a2", true)
+	l.Disconnect()
+	l.Connect(true)
 	if got := sent(t, l); !cmp.Equal(got, []string{"b1", "step", "a3"}) {
 		t.Errorf("left: %v", got)
 	}
 	// On a new connection only what was sent on it counts.
 	l.add(chunk("a4", 0))
-	l.disconnect()
-	l.connect(true)
+	l.Disconnect()
+	l.Connect(true)
 	for range 3 { // b1, step, a3
-		e, _, _ := l.take(context.Background())
-		l.wrote(e)
+		e, _, _ := l.Take(context.Background())
+		l.Wrote(e)
 	}
-	l.ack("a3", true)
+	l.Ack("a3", true)
 	if got := sent(t, l); !cmp.Equal(got, []string{"a4"}) {
 		t.Errorf("not yet sent: %v", got)
 	}
 }
 
 func TestFramesOfAJobThatIsNoLongerOursGoOnceWritten(t *testing.T) {
-	l := newLedger(t.TempDir())
-	defer l.close()
-	ours, theirs := jobRef{"r", "1"}, jobRef{"r", "2"}
-	l.add(&entry{id: "a", keep: keepAcked, raw: []byte("a"), job: ours, end: true})
-	l.add(&entry{id: "b", keep: keepAcked, raw: []byte("b"), job: theirs, end: true})
-	l.release(theirs)
-	if got := l.openJobs(); !slices.Equal(got, []jobRef{ours}) {
+	l := New(t.TempDir(), slog.New(slog.DiscardHandler))
+	defer l.Close()
+	ours, theirs := Job{"r", "1"}, Job{"r", "2"}
+	l.add(&Entry{ID: "a", Keep: KeepAcked, raw: []byte("a"), Job: ours, End: true})
+	l.add(&Entry{ID: "b", Keep: KeepAcked, raw: []byte("b"), Job: theirs, End: true})
+	l.Release(theirs)
+	if got := l.OpenJobs(); !slices.Equal(got, []Job{ours}) {
 		t.Errorf("open jobs: %v", got)
 	}
-	l.connect(true)
+	l.Connect(true)
 	if got := sent(t, l); !cmp.Equal(got, []string{"a", "b"}) {
 		t.Errorf("sent: %v", got)
 	}
-	l.connect(true)
+	l.Connect(true)
 	if got := sent(t, l); !cmp.Equal(got, []string{"a"}) {
 		t.Errorf("sent again: %v", got)
 	}
@@ -129,7 +124,7 @@ func TestFramesOfAJobThatIsNoLongerOursGoOnceWritten(t *testing.T) {
 
 func TestALongBacklogLiesOnDiskAndKeepsItsOrder(t *testing.T) {
 	dir := t.TempDir()
-	l := newLedger(dir)
+	l := New(dir, slog.New(slog.DiscardHandler))
 	l.limit, l.disk = 10_000, 12<<20
 	var want []string
 	for i := range 200 {
@@ -152,7 +147,7 @@ func TestALongBacklogLiesOnDiskAndKeepsItsOrder(t *testing.T) {
 		e.raw = []byte(strings.Repeat("y", 50_000))
 		l.add(e)
 	}
-	if ok, _, _ := l.room(); ok {
+	if ok, _, _ := l.Room(); ok {
 		t.Error("there is still room beyond the bound")
 	}
 	refused := chunk("refused", 0)
@@ -160,37 +155,37 @@ func TestALongBacklogLiesOnDiskAndKeepsItsOrder(t *testing.T) {
 	if l.add(refused) {
 		t.Error("a chunk beyond the bound was taken")
 	}
-	status := &entry{id: "end", keep: keepAcked, raw: make([]byte, 50_000)}
+	status := &Entry{ID: "end", Keep: KeepAcked, raw: make([]byte, 50_000)}
 	if !l.add(status) {
 		t.Error("a state beyond the bound was refused")
 	}
-	l.connect(true)
+	l.Connect(true)
 	got := sent(t, l)
 	if d := cmp.Diff(want, got[:200]); d != "" {
 		t.Error("the order or content is wrong")
 	}
 	for i := range 200 {
-		l.ack(fmt.Sprint(i), false)
+		l.Ack(fmt.Sprint(i), false)
 	}
 	if l.spill.size > 10<<20 {
 		t.Errorf("%d bytes on disk after the confirmation", l.spill.size)
 	}
-	l.close()
+	l.Close()
 }
 
 func TestADrainedLedgerIsNoticed(t *testing.T) {
-	l := newLedger(t.TempDir())
-	l.add(frame("a", keepAcked))
+	l := New(t.TempDir(), slog.New(slog.DiscardHandler))
+	l.add(frame("a", KeepAcked))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if l.drained(ctx) {
+	if l.Drained(ctx) {
 		t.Error("drained with a frame in it")
 	}
 	done := make(chan bool)
-	go func() { done <- l.drained(context.Background()) }()
-	l.connect(true)
+	go func() { done <- l.Drained(context.Background()) }()
+	l.Connect(true)
 	sent(t, l)
-	l.ack("a", false)
+	l.Ack("a", false)
 	if !<-done {
 		t.Error("not drained")
 	}
@@ -199,17 +194,17 @@ func TestADrainedLedgerIsNoticed(t *testing.T) {
 // The ledger against a plain model: whatever happens, each connection sends exactly what is not settled, in order.
 func TestTheLedgerSendsWhatIsOpenInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLedger("")
-		defer l.close()
+		l := New("", slog.New(slog.DiscardHandler))
+		defer l.Close()
 		l.limit = int64(rapid.IntRange(0, 40).Draw(t, "memory"))
-		var model []string // open frames in order, all of them keepAcked
+		var model []string // open frames in order, all of them KeepAcked
 		online, next := false, 0
 		var expected []string // to be sent on this connection
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				id := fmt.Sprintf("frame-%d", next)
 				next++
-				e := frame(id, keepAcked)
+				e := frame(id, KeepAcked)
 				if rapid.Bool().Draw(t, "chunk") {
 					e = chunk(id, 0)
 				}
@@ -221,9 +216,9 @@ func TestTheLedgerSendsWhatIsOpenInOrder(t *testing.T) {
 			},
 			"connect": func(*rapid.T) {
 				if online {
-					l.disconnect()
+					l.Disconnect()
 				}
-				l.connect(true)
+				l.Connect(true)
 				online = true
 				expected = slices.Clone(model)
 			},
@@ -231,11 +226,11 @@ func TestTheLedgerSendsWhatIsOpenInOrder(t *testing.T) {
 				if !online || len(expected) == 0 {
 					t.Skip("nothing to send")
 				}
-				e, raw, err := l.take(context.Background())
+				e, raw, err := l.Take(context.Background())
 				if err != nil || string(raw) != expected[0] {
 					t.Fatalf("sent %q, %v; want %q", raw, err, expected[0])
 				}
-				l.wrote(e)
+				l.Wrote(e)
 				expected = expected[1:]
 			},
 			"ack": func(t *rapid.T) {
@@ -243,7 +238,7 @@ func TestTheLedgerSendsWhatIsOpenInOrder(t *testing.T) {
 					t.Skip("nothing open")
 				}
 				id := rapid.SampledFrom(model).Draw(t, "id")
-				l.ack(id, false)
+				l.Ack(id, false)
 				gone := func(s string) bool { return s == id }
 				model, expected = slices.DeleteFunc(slices.Clone(model), gone), slices.DeleteFunc(slices.Clone(expected), gone)
 			},
@@ -261,78 +256,4 @@ func TestTheLedgerSendsWhatIsOpenInOrder(t *testing.T) {
 			},
 		})
 	})
-}
-
-func TestReconnectPauseGrowsToAMinute(t *testing.T) {
-	tests := []struct {
-		attempt int
-		chance  float64
-		want    time.Duration
-	}{{0, 0, time.Second}, {0, 1, 1500 * time.Millisecond}, {2, 0, 2250 * time.Millisecond}, {10, 0, 57665 * time.Millisecond}, {30, 1, time.Minute}}
-	for _, tt := range tests {
-		if got := reconnectPause(tt.attempt, tt.chance).Truncate(time.Millisecond); got != tt.want {
-			t.Errorf("pause %d = %v, want %v", tt.attempt, got, tt.want)
-		}
-	}
-}
-
-func TestSecretOutputsAreSealedAsTheServerOpensThem(t *testing.T) {
-	run, err := seal.NewKeyPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	outputs := map[string]string{"PASSWORD": "s3cr3t-output", "EMPTY": ""}
-	sealed, err := sealOutputs(run.Public, outputs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opened := map[string]string{}
-	for name, output := range sealed {
-		agreed, err := seal.Agree(run.Private, output.AgentPublicKey, seal.RunOutputs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		value, err := agreed.Open(output.Encrypted)
-		if err != nil {
-			t.Fatal(err)
-		}
-		opened[name] = string(value)
-	}
-	if diff := cmp.Diff(outputs, opened); diff != "" {
-		t.Errorf("outputs (- given, + opened):\n%s", diff)
-	}
-	if _, err := sealOutputs("AAAA", outputs); err == nil {
-		t.Error("a malformed key was accepted")
-	}
-}
-
-func TestTheSandboxedRunnerSeesItsWorkspaceOnly(t *testing.T) {
-	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "bwrap"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	a := &Agent{cfg: Config{Sandbox: true, SandboxNetwork: "isolated", RunnerCommand: []string{"/usr/bin/kici", "__runner"}}}
-	b, err := a.boxFor("/var/tmp/kici-abcdef", "file:///usr")
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := strings.Join(b.command, " ")
-	for _, want := range []string{"--bind /var/tmp/kici-abcdef /workspace", "--chdir /workspace", "--unshare-net", "--unshare-pid",
-		"--die-with-parent", "--tmpfs /tmp", "--ro-bind /usr /usr", "-- /usr/bin/kici __runner"} {
-		if !strings.Contains(line, want) {
-			t.Errorf("%s is missing from %s", want, line)
-		}
-	}
-	if b.workDir != "/workspace" || b.env["TMPDIR"] != "/tmp" || b.kind != "bare-metal" {
-		t.Errorf("%+v", b)
-	}
-	wrap, err := a.installWrap()
-	if err != nil || slices.Contains(wrap, "--unshare-net") || !slices.Contains(wrap, "--unshare-pid") {
-		t.Errorf("the package manager runs in %v, %v", wrap, err)
-	}
-	a.cfg.ScalerManaged = true
-	if b, err := a.boxFor("/w", ""); err != nil || b.workDir != "/w" || b.kind != "firecracker" {
-		t.Errorf("scaler-managed: %+v %v", b, err)
-	}
 }

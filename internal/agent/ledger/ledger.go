@@ -1,7 +1,10 @@
-package agent
+// Package ledger holds what an agent has to tell its server: the frames that the server may not have yet, and the questions
+// that it has not answered. Both outlive a connection.
+package ledger
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 )
 
@@ -14,56 +17,58 @@ const (
 	frameRoom       = 1 << 20 // no log chunk is larger
 )
 
-// keep says how long a frame stays in the ledger.
-type keep int
+// Keep says how long a frame stays in the ledger.
+type Keep int
 
 const (
-	// keepAnswered stays until the answer to it has come: a server that restarts has forgotten who waits.
-	keepAnswered keep = iota
-	// keepAcked stays until the server has acknowledged it; with a server that does not, until it was written.
-	keepAcked
-	// keepWritten stays until it was written to a registered connection.
-	keepWritten
-	// keepNot is dropped when the connection ends.
-	keepNot
+	// KeepAnswered stays until the answer to it has come: a server that restarts has forgotten who waits.
+	KeepAnswered Keep = iota
+	// KeepAcked stays until the server has acknowledged it; with a server that does not, until it was written.
+	KeepAcked
+	// KeepWritten stays until it was written to a registered connection.
+	KeepWritten
+	// KeepNot is dropped when the connection ends.
+	KeepNot
 )
 
-// jobRef names one job.
-type jobRef struct{ run, job string }
+// Job names one job of a run.
+type Job struct{ Run, ID string }
 
-// streamKey names one log.
-type streamKey struct {
-	jobRef
-	step int
+// Stream names the log of one step of a job.
+type Stream struct {
+	Job
+	Step int
 }
 
-// entry is one frame on its way to the server.
-type entry struct {
-	id     string // message id, "" for frames that are never acknowledged
-	keep   keep
-	job    jobRef     // zero, or the job that it belongs to
-	end    bool       // the job's terminal status
-	stream *streamKey // of a log chunk
+// Entry is one frame on its way to the server.
+type Entry struct {
+	ID     string // of the message, "" for frames that are never acknowledged; Post sets it
+	Keep   Keep
+	Job    Job     // zero, or the job that it belongs to
+	End    bool    // the job's terminal status
+	Stream *Stream // of a log chunk
 	size   int64
 
 	raw  []byte // nil while it lies on disk
 	spot *spot
 
-	prev, next *entry
+	prev, next *Entry
 	queued     bool          // not yet taken by the present connection
 	sent       bool          // written to the present connection
 	gone       bool          // no longer in the ledger
-	settled    chan struct{} // closed when it leaves the ledger; nil when nobody asks
+	Settled    chan struct{} // closed when it leaves the ledger; nil when nobody asks
 }
 
-// ledger holds the frames that the server may not have yet, in the order in which they came to be. One connection at a
+// Ledger holds the frames that the server may not have yet, in the order in which they came to be. One connection at a
 // time takes them from it; a new connection begins at the front again.
-type ledger struct {
+type Ledger struct {
+	log *slog.Logger
+
 	mu          sync.Mutex
-	front, back *entry
-	cursor      *entry // the next to send on the present connection; nil when all are sent
-	byID        map[string]*entry
-	streams     map[streamKey][]*entry // unacknowledged chunks, oldest first
+	front, back *Entry
+	cursor      *Entry // the next to send on the present connection; nil when all are sent
+	byID        map[string]*Entry
+	streams     map[Stream][]*Entry // unacknowledged chunks, oldest first
 	count       int
 	size        int64 // of all frames
 	memory      int64 // of those in memory
@@ -76,10 +81,12 @@ type ledger struct {
 	changed     chan struct{} // closed and replaced whenever something happens
 }
 
-func newLedger(dir string) *ledger {
-	return &ledger{
-		byID:    map[string]*entry{},
-		streams: map[streamKey][]*entry{},
+// New makes a ledger whose backlog lies in files of the folder dir; "" is the system's.
+func New(dir string, log *slog.Logger) *Ledger {
+	return &Ledger{
+		log:     log,
+		byID:    map[string]*Entry{},
+		streams: map[Stream][]*Entry{},
 		spill:   spill{dir: dir},
 		limit:   maxLedgerMemory,
 		disk:    maxLedgerDisk,
@@ -89,10 +96,10 @@ func newLedger(dir string) *ledger {
 
 // add appends a frame. Frames that live for a connection only are dropped while there is none. add is false when the
 // frame was not taken: there is no room, which concerns log chunks alone.
-func (l *ledger) add(e *entry) bool {
+func (l *Ledger) add(e *Entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e.keep == keepNot && !l.online {
+	if e.Keep == KeepNot && !l.online {
 		return false
 	}
 	e.size = int64(len(e.raw))
@@ -109,11 +116,11 @@ func (l *ledger) add(e *entry) bool {
 		l.front = e
 	}
 	l.back = e
-	if e.id != "" {
-		l.byID[e.id] = e
+	if e.ID != "" {
+		l.byID[e.ID] = e
 	}
-	if e.stream != nil {
-		l.streams[*e.stream] = append(l.streams[*e.stream], e)
+	if e.Stream != nil {
+		l.streams[*e.Stream] = append(l.streams[*e.Stream], e)
 	}
 	l.count++
 	l.size += e.size
@@ -128,18 +135,18 @@ func (l *ledger) add(e *entry) bool {
 
 // spillLocked moves a new frame to disk. When that fails, a log chunk is refused, and anything else stays in memory:
 // states of jobs and steps are few and small, and must not be lost.
-func (l *ledger) spillLocked(e *entry) bool {
+func (l *Ledger) spillLocked(e *Entry) bool {
 	if l.spill.size+e.size <= l.disk {
 		if spot, err := l.spill.put(e.raw); err == nil {
 			e.spot, e.raw = spot, nil
 			return true
 		}
 	}
-	return e.stream == nil
+	return e.Stream == nil
 }
 
-// take waits for the next frame to send and gives its bytes.
-func (l *ledger) take(ctx context.Context) (*entry, []byte, error) {
+// Take waits for the next frame to send and gives its bytes.
+func (l *Ledger) Take(ctx context.Context) (*Entry, []byte, error) {
 	for {
 		l.mu.Lock()
 		e, changed := l.cursor, l.changed
@@ -157,7 +164,7 @@ func (l *ledger) take(ctx context.Context) (*entry, []byte, error) {
 	}
 }
 
-func (l *ledger) takeLocked(e *entry) ([]byte, error) {
+func (l *Ledger) takeLocked(e *Entry) ([]byte, error) {
 	l.cursor = e.next
 	e.queued = false
 	l.unsent -= e.size
@@ -167,31 +174,31 @@ func (l *ledger) takeLocked(e *entry) ([]byte, error) {
 	return e.raw, nil
 }
 
-// wrote notes that the frame was written to the present connection.
-func (l *ledger) wrote(e *entry) {
+// Wrote notes that the frame was written to the present connection.
+func (l *Ledger) Wrote(e *Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.gone { // the answer was faster than this note
 		return
 	}
 	e.sent = true
-	if e.keep >= keepWritten || e.keep == keepAcked && !l.acks {
+	if e.Keep >= KeepWritten || e.Keep == KeepAcked && !l.acks {
 		l.removeLocked(e)
 	}
 	l.tellLocked()
 }
 
-// ack removes the frame with that id, and with through all earlier chunks of its log that were sent on this
+// Ack removes the frame with that id, and with through all earlier chunks of its log that were sent on this
 // connection. An answer to a request removes the request the same way.
-func (l *ledger) ack(id string, through bool) {
+func (l *Ledger) Ack(id string, through bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.byID[id]
-	if e == nil || e.keep == keepAnswered {
+	if e == nil || e.Keep == KeepAnswered {
 		return
 	}
-	if through && e.stream != nil {
-		for _, earlier := range append([]*entry(nil), l.streams[*e.stream]...) {
+	if through && e.Stream != nil {
+		for _, earlier := range append([]*Entry(nil), l.streams[*e.Stream]...) {
 			if earlier == e {
 				break
 			}
@@ -204,8 +211,8 @@ func (l *ledger) ack(id string, through bool) {
 	l.tellLocked()
 }
 
-// answered removes a request, whose answer has come or is no longer wanted.
-func (l *ledger) answered(id string) {
+// Answered removes a request, whose answer has come or is no longer wanted.
+func (l *Ledger) Answered(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.byID[id]; e != nil {
@@ -214,15 +221,15 @@ func (l *ledger) answered(id string) {
 	}
 }
 
-// release lets the frames of a job go once they have been written: the server has told that the job is not this
+// Release lets the frames of a job go once they have been written: the server has told that the job is not this
 // agent's any more, and may never acknowledge them.
-func (l *ledger) release(job jobRef) {
+func (l *Ledger) Release(job Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for e := l.front; e != nil; {
 		next := e.next
-		if e.job == job && e.keep < keepWritten {
-			e.keep = keepWritten
+		if e.Job == job && e.Keep < KeepWritten {
+			e.Keep = KeepWritten
 			if e.sent {
 				l.removeLocked(e)
 			}
@@ -232,7 +239,7 @@ func (l *ledger) release(job jobRef) {
 	l.tellLocked()
 }
 
-func (l *ledger) removeLocked(e *entry) {
+func (l *Ledger) removeLocked(e *Entry) {
 	if e.prev != nil {
 		e.prev.next = e.next
 	} else {
@@ -250,10 +257,10 @@ func (l *ledger) removeLocked(e *entry) {
 	if e.queued {
 		l.unsent -= e.size
 	}
-	if e.id != "" {
-		delete(l.byID, e.id)
+	if e.ID != "" {
+		delete(l.byID, e.ID)
 	}
-	if e.stream != nil {
+	if e.Stream != nil {
 		l.forgetChunkLocked(e)
 	}
 	if e.spot != nil {
@@ -263,14 +270,14 @@ func (l *ledger) removeLocked(e *entry) {
 	}
 	l.count--
 	l.size -= e.size
-	if e.settled != nil {
-		close(e.settled)
-		e.settled = nil
+	if e.Settled != nil {
+		close(e.Settled)
+		e.Settled = nil
 	}
 }
 
-func (l *ledger) forgetChunkLocked(e *entry) {
-	chunks := l.streams[*e.stream]
+func (l *Ledger) forgetChunkLocked(e *Entry) {
+	chunks := l.streams[*e.Stream]
 	for i, c := range chunks {
 		if c == e {
 			chunks = append(chunks[:i], chunks[i+1:]...)
@@ -278,14 +285,14 @@ func (l *ledger) forgetChunkLocked(e *entry) {
 		}
 	}
 	if len(chunks) == 0 {
-		delete(l.streams, *e.stream)
+		delete(l.streams, *e.Stream)
 	} else {
-		l.streams[*e.stream] = chunks
+		l.streams[*e.Stream] = chunks
 	}
 }
 
-// connect begins a connection: everything is sent again, from the front. It returns how many frames wait.
-func (l *ledger) connect(acks bool) int {
+// Connect begins a connection: everything is sent again, from the front. It returns how many frames wait.
+func (l *Ledger) Connect(acks bool) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.online, l.acks = true, acks
@@ -297,14 +304,14 @@ func (l *ledger) connect(acks bool) int {
 	return l.count
 }
 
-// disconnect ends it.
-func (l *ledger) disconnect() {
+// Disconnect ends it.
+func (l *Ledger) Disconnect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.online = false
 	for e := l.front; e != nil; {
 		next := e.next
-		if e.keep == keepNot {
+		if e.Keep == KeepNot {
 			l.removeLocked(e)
 		}
 		e = next
@@ -313,33 +320,33 @@ func (l *ledger) disconnect() {
 }
 
 // tellLocked wakes whoever waits for a change.
-func (l *ledger) tellLocked() {
+func (l *Ledger) tellLocked() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// room tells whether log lines should be accepted now, how much waits to be sent, and what to wait for otherwise.
-func (l *ledger) room() (ok bool, unsent int64, changed <-chan struct{}) {
+// Room tells whether log lines should be accepted now, how much waits to be sent, and what to wait for otherwise.
+func (l *Ledger) Room() (ok bool, unsent int64, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	full := l.memory > l.limit-frameRoom && l.spill.size > l.disk-frameRoom || l.online && l.unsent > maxUnsent
 	return !full, l.unsent, l.changed
 }
 
-// openJobs lists the ended jobs whose terminal status the server may not have.
-func (l *ledger) openJobs() (jobs []jobRef) {
+// OpenJobs lists the ended jobs whose terminal status the server may not have.
+func (l *Ledger) OpenJobs() (jobs []Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for e := l.front; e != nil; e = e.next {
-		if e.end && e.keep < keepWritten {
-			jobs = append(jobs, e.job)
+		if e.End && e.Keep < KeepWritten {
+			jobs = append(jobs, e.Job)
 		}
 	}
 	return jobs
 }
 
-// drained waits until nothing is left that must reach the server.
-func (l *ledger) drained(ctx context.Context) bool {
+// Drained waits until nothing is left that must reach the server.
+func (l *Ledger) Drained(ctx context.Context) bool {
 	for {
 		l.mu.Lock()
 		empty, changed := l.front == nil, l.changed
@@ -355,8 +362,8 @@ func (l *ledger) drained(ctx context.Context) bool {
 	}
 }
 
-// close deletes what lies on disk.
-func (l *ledger) close() {
+// Close deletes what lies on disk.
+func (l *Ledger) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spill.close()
