@@ -126,4 +126,5 @@ func (s *Server) expose() {
 		return 0
 	})
 	s.exposeLogs()
+	s.exposeAgents()
 }

@@ -18,6 +18,7 @@ const Overflow = "__overflow__"
 type Registry struct {
 	mu      sync.Mutex
 	metrics map[string]*metric
+	others  []func() []Family
 }
 
 // NewRegistry makes a registry with the runtime's own metrics.
@@ -39,10 +40,18 @@ func (r *Registry) families() []Family {
 	for _, m := range r.metrics {
 		metrics = append(metrics, m)
 	}
+	others := slices.Clone(r.others)
 	r.mu.Unlock()
 	for _, m := range metrics {
 		if f := m.family(); len(f.Samples) > 0 {
 			list = append(list, f)
+		}
+	}
+	for _, read := range others {
+		for _, f := range read() {
+			if !slices.ContainsFunc(list, func(own Family) bool { return own.Name == f.Name }) {
+				list = append(list, f)
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b Family) int { return strings.Compare(a.Name, b.Name) })
@@ -122,6 +131,14 @@ func (r *Registry) GaugeFunc(name, help string, read func() float64) {
 // CounterFunc registers a counter that is kept elsewhere.
 func (r *Registry) CounterFunc(name, help string, read func() float64) {
 	r.registerFunc(KindCounter, name, help, read)
+}
+
+// FamiliesFunc registers metrics that are kept elsewhere and read when they are asked for. read must be quick and touch no
+// database. One of a name that the registry has itself is left out.
+func (r *Registry) FamiliesFunc(read func() []Family) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.others = append(r.others, read)
 }
 
 func (r *Registry) registerFunc(kind, name, help string, read func() float64) {
