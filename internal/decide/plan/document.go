@@ -3,11 +3,11 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
 )
 
@@ -16,7 +16,7 @@ var jobSpace = uuid.MustParse("5f0e6d0e-4f52-4c0a-9c33-6f1f0c1b7a02")
 
 // JobID follows from the run and the job's name, which is unique in it, so that a plan that is made twice is the same.
 func JobID(runID, name string) string {
-	return uuid.NewSHA1(jobSpace, []byte(strings.Join([]string{runID, name}, "\x00"))).String()
+	return ci.DeriveBeside(jobSpace, runID, name)
 }
 
 // document is an Input as it is kept with a run whose jobs give more jobs. The event is kept with the run anyway.

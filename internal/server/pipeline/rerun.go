@@ -56,7 +56,11 @@ func (p *Pipeline) Rerun(ctx context.Context, runID, by string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	id := uuid.NewString()
+	made, err := uuid.NewV7()
+	if err != nil {
+		return "", fmt.Errorf("make the id of a repetition: %w", err)
+	}
+	id := made.String()
 	r := o.Registration
 	r.ParentRunID, r.OriginalRunID, r.RunID = runID, o.Original, id
 	r.DeliveryID, r.TriggerEvent, r.TriggeredBy, r.RequestID = "rerun:"+id, "rerun", by, uuid.NewString()
