@@ -21,6 +21,10 @@ import (
 // run with the reason. Errors: ErrRunNotFound when the run to repeat is gone,
 // ErrRepeated when it was repeated a moment ago.
 func (e *Engine) Register(ctx context.Context, r Registration) error {
+	keepKey, err := e.newRunKey(r.Plan.InitFailure)
+	if err != nil {
+		return err
+	}
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		now := e.clock.Millis()
 		if r.ParentRunID != "" {
@@ -42,6 +46,9 @@ func (e *Engine) Register(ctx context.Context, r Registration) error {
 		}
 		if failure != nil {
 			return e.stillborn(ctx, tx, r, run, *failure, now)
+		}
+		if err := keepKey(ctx, tx, r.RunID); err != nil {
+			return err
 		}
 		return e.registerJobs(ctx, tx, run, r, now)
 	})

@@ -11,10 +11,24 @@ import (
 
 // SecretOutputs keeps what jobs give to their dependants in secret, as long as their run goes on.
 type SecretOutputs interface {
+	// NewRunKey makes the key for which agents seal the outputs of a run, and gives what keeps it with the run; nil when nothing
+	// is kept.
+	NewRunKey() (keep func(ctx context.Context, tx *store.Tx, runID string) error, err error)
 	// StoreOutputsTx takes the outputs of a job as its agent sealed them, and names those that it had to drop.
 	StoreOutputsTx(ctx context.Context, tx *store.Tx, runID, jobID string, sealed map[string]wire.SecretOutput) (dropped []string, err error)
 	// ForgetRunTx deletes what is kept of a run.
 	ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) error
+}
+
+// newRunKey makes the key of a run whose jobs may have secret outputs.
+func (e *Engine) newRunKey(failure *ci.InitFailure) (keep func(ctx context.Context, tx *store.Tx, runID string) error, err error) {
+	if e.outputs != nil && failure == nil {
+		keep, err = e.outputs.NewRunKey()
+	}
+	if keep == nil {
+		keep = func(context.Context, *store.Tx, string) error { return nil }
+	}
+	return keep, err
 }
 
 // keepSecretOutputs stores the secret outputs of a job that succeeded, before anything follows from its end.

@@ -27,8 +27,26 @@ const runKeyPlace = "ephemeral-private-key"
 
 func outputPlace(runID string) string { return "secret-output:" + runID }
 
-// RunPublicKey gives the key for which agents seal the secret outputs of a run: base64 of its SubjectPublicKeyInfo. The
-// pair is made when it is asked for first; whatever node asks, a run has one.
+// NewRunKey makes the key pair of a run that is about to begin, and gives what keeps it once the run has its id. Making it takes
+// longer than a transaction should. Without a keyring there is nothing to keep, and keep is nil.
+func (s *Store) NewRunKey() (keep func(ctx context.Context, tx *store.Tx, runID string) error, err error) {
+	if s.keys == nil {
+		return nil, nil
+	}
+	k, err := s.newRunKey()
+	if err != nil {
+		return nil, fmt.Errorf("make the key of a run: %w", err)
+	}
+	return func(ctx context.Context, tx *store.Tx, runID string) error {
+		if _, err := s.keepRunKey(ctx, tx, runID, k); err != nil {
+			return fmt.Errorf("keep the key of run %s: %w", runID, err)
+		}
+		return nil
+	}, nil
+}
+
+// RunPublicKey gives the key for which agents seal the secret outputs of a run: base64 of its SubjectPublicKeyInfo. A run that
+// has none, since its end took it or its server had no keyring when it began, is given one; whatever node asks, it has one.
 func (s *Store) RunPublicKey(ctx context.Context, runID string) (string, error) {
 	if s.keys == nil {
 		return "", ErrNotConfigured
@@ -36,7 +54,7 @@ func (s *Store) RunPublicKey(ctx context.Context, runID string) (string, error) 
 	var public string
 	err := s.db.Read().QueryRowContext(ctx, selectPublicKey, runID).Scan(&public)
 	if errors.Is(err, sql.ErrNoRows) {
-		public, err = s.makeRunKey(ctx, runID)
+		public, err = s.giveRunKey(ctx, runID)
 	}
 	if err != nil {
 		return "", fmt.Errorf("key of run %s: %w", runID, err)
@@ -44,25 +62,41 @@ func (s *Store) RunPublicKey(ctx context.Context, runID string) (string, error) 
 	return public, nil
 }
 
-// makeRunKey makes the pair before it asks for the writer, for whom it would be a long time.
-func (s *Store) makeRunKey(ctx context.Context, runID string) (public string, err error) {
+// runKey is a key pair of a run, the private half as it is stored.
+type runKey struct {
+	public   string
+	envelope string
+	version  int64
+}
+
+func (s *Store) newRunKey() (runKey, error) {
 	pair, err := seal.NewKeyPair()
 	if err != nil {
-		return "", err
+		return runKey{}, err
 	}
 	envelope, version, err := s.keys.Seal([]byte(pair.Private), runKeyPlace)
+	return runKey{pair.Public, envelope, version}, err
+}
+
+func (s *Store) giveRunKey(ctx context.Context, runID string) (public string, err error) {
+	k, err := s.newRunKey()
 	if err != nil {
 		return "", err
 	}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		mine, err := store.Changed(tx.ExecContext(ctx, insertRunKey, runID, pair.Public, envelope, version, s.clock.Millis()))
+		mine, err := s.keepRunKey(ctx, tx, runID, k)
 		if err != nil || mine {
-			public = pair.Public
+			public = k.public
 			return err
 		}
 		return tx.QueryRowContext(ctx, selectPublicKey, runID).Scan(&public) // another node may have been faster
 	})
 	return public, err
+}
+
+// keepRunKey stores a key, unless the run has one.
+func (s *Store) keepRunKey(ctx context.Context, tx *store.Tx, runID string, k runKey) (kept bool, err error) {
+	return store.Changed(tx.ExecContext(ctx, insertRunKey, runID, k.public, k.envelope, k.version, s.clock.Millis()))
 }
 
 // StoreOutputsTx takes the secret outputs that a job's agent sealed for its run, and keeps them for the jobs that need
