@@ -265,6 +265,27 @@ func TestRegisterTwiceMakesOneRun(t *testing.T) {
 	})
 }
 
+func TestWhatIsDoneWithARegistrationStandsOrFallsWithIt(t *testing.T) {
+	each(t, func(b *bench) {
+		note := func(id string, err error) func(ctx context.Context, tx *store.Tx) error {
+			return func(ctx context.Context, tx *store.Tx) error {
+				_, failed := tx.ExecContext(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, 1, 1)", id)
+				return errors.Join(failed, err)
+			}
+		}
+		lost := errors.New("lost")
+		if err := b.e.Register(t.Context(), registration("r"), note("a", nil), note("b", lost)); !errors.Is(err, lost) {
+			t.Errorf("registered with what failed: %v", err)
+		}
+		b.must(b.e.Register(t.Context(), registration("s"), note("c", nil)))
+		got, err := store.Texts(t.Context(), b.db.Read(), "SELECT run_id FROM execution_runs UNION SELECT id FROM nodes WHERE id IN ('a', 'b', 'c') ORDER BY 1")
+		b.must(err)
+		if !slices.Equal(got, []string{"c", "s"}) {
+			t.Errorf("runs and notes %v", got)
+		}
+	})
+}
+
 func TestJobsThatCannotBeMadeFailWithTheirReason(t *testing.T) {
 	failure := &ci.InitFailure{Scope: ci.ScopeJob, Category: ci.InitDynamicEval, Message: "no such field", JobName: "bad"}
 	bad := job{name: "bad", edit: func(j *plan.Job) { j.InitFailure = failure; j.Config = nil }}

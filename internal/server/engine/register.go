@@ -18,40 +18,52 @@ import (
 
 // Register makes a run with all its jobs, needs and queue rows in one transaction. A run that exists is left alone, so a
 // delivery that is worked on twice makes one run. A plan with an init failure, or a queue that is full, makes a failed
-// run with the reason. Errors: ErrRunNotFound when the run to repeat is gone,
-// ErrRepeated when it was repeated a moment ago.
-func (e *Engine) Register(ctx context.Context, r Registration) error {
+// run with the reason. What is to be done also is done in the same transaction, and undoes it where it fails. Errors: ErrRunNotFound
+// when the run to repeat is gone, ErrRepeated when it was repeated a moment ago.
+func (e *Engine) Register(ctx context.Context, r Registration, also ...func(ctx context.Context, tx *store.Tx) error) error {
 	keepKey, err := e.newRunKey(r.Plan.InitFailure)
 	if err != nil {
 		return err
 	}
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		now := e.clock.Millis()
-		if r.ParentRunID != "" {
-			if err := admitRepetition(ctx, tx, r, now); err != nil {
-				return fmt.Errorf("repeat run %s: %w", r.ParentRunID, err)
+		if err := e.register(ctx, tx, r, keepKey); err != nil {
+			return err
+		}
+		for _, do := range also {
+			if err := do(ctx, tx); err != nil {
+				return err
 			}
 		}
-		created, err := insertRun(ctx, tx, r, now)
-		if err != nil || !created {
-			return err
-		}
-		if err := e.announceRepetition(ctx, tx, r); err != nil {
-			return err
-		}
-		run := lifecycle.Run{ID: r.RunID, Status: ci.RunPending, CreatedAt: now, TimeoutMs: r.Plan.TimeoutMs}
-		failure, err := e.admission(ctx, tx, r.Plan)
-		if err != nil {
-			return err
-		}
-		if failure != nil {
-			return e.stillborn(ctx, tx, r, run, *failure, now)
-		}
-		if err := keepKey(ctx, tx, r.RunID); err != nil {
-			return err
-		}
-		return e.registerJobs(ctx, tx, run, r, now)
+		return nil
 	})
+}
+
+func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, keepKey func(ctx context.Context, tx *store.Tx, runID string) error) error {
+	now := e.clock.Millis()
+	if r.ParentRunID != "" {
+		if err := admitRepetition(ctx, tx, r, now); err != nil {
+			return fmt.Errorf("repeat run %s: %w", r.ParentRunID, err)
+		}
+	}
+	created, err := insertRun(ctx, tx, r, now)
+	if err != nil || !created {
+		return err
+	}
+	if err := e.announceRepetition(ctx, tx, r); err != nil {
+		return err
+	}
+	run := lifecycle.Run{ID: r.RunID, Status: ci.RunPending, CreatedAt: now, TimeoutMs: r.Plan.TimeoutMs}
+	failure, err := e.admission(ctx, tx, r.Plan)
+	if err != nil {
+		return err
+	}
+	if failure != nil {
+		return e.stillborn(ctx, tx, r, run, *failure, now)
+	}
+	if err := keepKey(ctx, tx, r.RunID); err != nil {
+		return err
+	}
+	return e.registerJobs(ctx, tx, run, r, now)
 }
 
 // registerJobs writes the jobs of a new run with their first states. Gates read the rows of the jobs that they are asked

@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 
 // files is an engine whose runs are files, so that they outlive a process. Like the real one it knows a run by its id.
 type files struct {
+	db   *store.DB
 	dir  string
 	dies string
 }
@@ -50,7 +51,7 @@ func (f files) Origin(context.Context, string) (engine.Origin, error) {
 	return engine.Origin{}, engine.ErrRunNotFound
 }
 
-func (f files) Register(_ context.Context, r engine.Registration) error {
+func (f files) Register(ctx context.Context, r engine.Registration, also ...func(ctx context.Context, tx *store.Tx) error) error {
 	if f.dies == "before the run" {
 		die()
 	}
@@ -58,7 +59,7 @@ func (f files) Register(_ context.Context, r engine.Registration) error {
 	if f.dies == "after the run" {
 		die()
 	}
-	return err
+	return errors.Join(err, together(ctx, f.db, also))
 }
 
 func die() {
@@ -72,7 +73,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	p, err := assemble(db, os.Getenv(childBase), files{os.Getenv(childRuns), os.Getenv(childDies)})
+	p, err := assemble(db, os.Getenv(childBase), files{db, os.Getenv(childRuns), os.Getenv(childDies)})
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func TestKilledServerLosesAndDoublesNothing(t *testing.T) {
 
 func testKill(t *testing.T, o store.Options, dies string) {
 	runs, base := t.TempDir(), filepath.Join(t.TempDir(), "git")
-	p := openParts(t, o, base, files{dir: runs})
+	p := openParts(t, o, base, runs)
 	p.add(t, "repos", &forge.LocalConfig{RepoBasePath: base})
 	sha := p.commit(t, "app", lockOf(workflow("a", onMain, aJob), workflow("b", onMain, aJob)))
 	if err := p.db.Close(); err != nil { // an embedded database belongs to one process
@@ -118,7 +119,7 @@ func testKill(t *testing.T, o store.Options, dies string) {
 		t.Fatal("the server ended by itself")
 	}
 
-	p = openParts(t, o, base, files{dir: runs})
+	p = openParts(t, o, base, runs)
 	defer p.db.Close()
 	p.settle(t, 1)
 	if row := p.logged(t, id); row.Status != inbox.StatusProcessed || row.Matched != 2 {
@@ -138,13 +139,13 @@ func testKill(t *testing.T, o store.Options, dies string) {
 	}
 }
 
-func openParts(t *testing.T, o store.Options, base string, runs pipeline.Engine) *parts {
+func openParts(t *testing.T, o store.Options, base, runs string) *parts {
 	t.Helper()
 	db, err := store.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := assemble(db, base, runs)
+	p, err := assemble(db, base, files{db: db, dir: runs})
 	if err != nil {
 		t.Fatal(err)
 	}

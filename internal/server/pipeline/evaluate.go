@@ -15,6 +15,7 @@ import (
 	"kici/internal/server/engine"
 	"kici/internal/server/forge"
 	"kici/internal/server/inbox"
+	"kici/internal/server/store"
 )
 
 // UnresolvedWorkflow is the name of the failed run that stands for a lock file that cannot be read.
@@ -34,34 +35,59 @@ type evaluation struct {
 	branch    string // what the runs show as their ref
 	checkMode string
 	result    inbox.Result
+	counted   string // how the delivery is counted
+
+	// held is the last run to register. It waits for the next one or for the end of the delivery, which is recorded in the same
+	// transaction: most deliveries start one run.
+	held *engine.Registration
 }
 
-// evaluate goes from a delivery to its runs. The error is one that may pass, or forge.ErrRefused; the result then tells
-// how far it came.
-func (p *Pipeline) evaluate(ctx context.Context, d inbox.Delivery, log *slog.Logger) (inbox.Result, error) {
+// evaluate goes from a delivery to its runs and records its end with the last of them. The error is one that may pass, or
+// forge.ErrRefused; the result then tells how far it came.
+func (p *Pipeline) evaluate(ctx context.Context, d inbox.Delivery, lease inbox.Lease, log *slog.Logger) (inbox.Result, error) {
 	p.deps.Received.Inc("pipeline", forge.EventLabel(d.Event))
 	e := &evaluation{p: p, log: log, d: d, result: inbox.Result{Status: inbox.StatusReceived}}
-	ok, err := e.identify(ctx)
-	if err != nil {
-		return e.result, err
+	if err := e.find(ctx); err != nil {
+		return e.result, errors.Join(err, e.registerHeld(ctx)) // one workflow's failure is its own
 	}
-	if !ok {
-		p.deps.Processed.Inc("skipped")
-		return e.result, nil
+	err := e.finish(ctx, lease)
+	if err == nil {
+		p.deps.Processed.Inc(e.counted)
+	}
+	return e.result, err
+}
+
+// find finds out what the delivery starts, and registers all of it but the last run.
+func (e *evaluation) find(ctx context.Context) error {
+	e.counted = "skipped"
+	ok, err := e.identify(ctx)
+	if err != nil || !ok {
+		return err
 	}
 	e.lock, err = e.ports.LockFile(ctx, e.src, e.facts.Repo, e.facts.Ref)
 	if parseErr, ok := errors.AsType[*lockfile.ParseError](err); ok {
 		return e.corrupt(ctx, parseErr)
 	}
 	if errors.Is(err, forge.ErrNoLockFile) || errors.Is(err, forge.ErrNoCommit) || errors.Is(err, forge.ErrNoRepository) {
-		p.deps.Processed.Inc("skipped")
 		e.result.Status, e.result.Error = inbox.StatusLockfileMissing, err.Error()
-		return e.result, nil
+		return nil
 	}
 	if err != nil {
-		return e.result, fmt.Errorf("read lock file: %w", err)
+		return fmt.Errorf("read lock file: %w", err)
 	}
 	return e.dispatch(ctx)
+}
+
+// finish records the end of the delivery, in one transaction with the run that is still to be registered. Without one it is
+// recorded even when the server is being stopped.
+func (e *evaluation) finish(ctx context.Context, lease inbox.Lease) error {
+	done := func(ctx context.Context, tx *store.Tx) error { return e.p.deps.Inbox.Finish(ctx, tx, lease, e.result) }
+	if e.held == nil {
+		recording, cancel := e.p.recording(ctx)
+		defer cancel()
+		return e.p.deps.DB.Write(recording, done)
+	}
+	return e.registerHeld(ctx, done)
 }
 
 // identify finds the source, the meaning of the delivery and its repository. Where there is nothing to evaluate it says
@@ -109,21 +135,25 @@ func (e *evaluation) normalise() (forge.Facts, bool) {
 }
 
 // corrupt makes the failed run by which people see that their lock file cannot be used, and where.
-func (e *evaluation) corrupt(ctx context.Context, parseErr *lockfile.ParseError) (inbox.Result, error) {
-	e.p.deps.Processed.Inc("error")
+func (e *evaluation) corrupt(ctx context.Context, parseErr *lockfile.ParseError) error {
+	e.counted = "error"
 	e.result.Status, e.result.Error = inbox.StatusLockfileCorrupt, parseErr.Message
 	if err := e.locate(ctx); err != nil {
-		return e.result, err
+		return err
 	}
 	w := lockfile.Workflow{Name: UnresolvedWorkflow}
-	err := e.register(ctx, w, nil, failed(w, ci.InitLockResolution, parseErr.Message))
+	r, err := e.registration(w, nil, failed(w, ci.InitLockResolution, parseErr.Message))
+	if err != nil {
+		return err
+	}
+	err = e.hold(ctx, r)
 	e.result.Matched = 0 // no workflow was
-	return e.result, err
+	return err
 }
 
 // dispatch matches every workflow and registers those that match. One workflow's failure is its own: the others go on,
 // and what may pass by itself brings the whole delivery back, where what is registered already stays as it is.
-func (e *evaluation) dispatch(ctx context.Context) (inbox.Result, error) {
+func (e *evaluation) dispatch(ctx context.Context) error {
 	matcher := trigger.NewMatcher(e.facts.Event, trigger.Options{Source: &trigger.GenericSource{Name: e.src.Name, EventType: e.d.Event}})
 	var failures []error
 	for _, w := range e.lock.File.Workflows {
@@ -131,39 +161,39 @@ func (e *evaluation) dispatch(ctx context.Context) (inbox.Result, error) {
 		if err == nil && !decision.Matched {
 			continue
 		}
-		if err := e.start(ctx, w, decision, err); err != nil {
+		r, err := e.start(ctx, w, decision, err)
+		if err != nil {
 			failures = append(failures, fmt.Errorf("start workflow %q: %w", w.Name, err))
+		} else if err := e.hold(ctx, r); err != nil {
+			failures = append(failures, err)
 		}
 	}
 	if len(failures) > 0 {
-		return e.result, errors.Join(failures...)
+		return errors.Join(failures...)
 	}
 	e.result.Status = inbox.StatusProcessed
-	if e.result.Matched == 0 {
-		e.p.deps.Processed.Inc("skipped")
-	} else {
-		e.p.deps.Processed.Inc("matched")
+	if e.result.Matched > 0 {
+		e.counted = "matched"
 	}
-	return e.result, nil
+	return nil
 }
 
-// start plans and registers one workflow, or a failed run of its name where it cannot be matched or planned.
-func (e *evaluation) start(ctx context.Context, w lockfile.Workflow, decision trigger.Decision, matchErr error) error {
+// start plans one workflow, or a failed run of its name where it cannot be matched or planned.
+func (e *evaluation) start(ctx context.Context, w lockfile.Workflow, decision trigger.Decision, matchErr error) (r engine.Registration, err error) {
 	if err := e.locate(ctx); err != nil {
-		return err
+		return r, err
 	}
 	var trace json.RawMessage
 	if matchErr == nil {
-		var err error
 		if trace, err = json.Marshal(decision); err != nil {
-			return fmt.Errorf("encode decision: %w", err)
+			return r, fmt.Errorf("encode decision: %w", err)
 		}
 	}
 	runPlan := e.plan(ctx, w, e.runID(w), matchErr)
 	if runPlan.InitFailure != nil {
 		e.log.Warn("workflow failed before any job", "workflow", w.Name, "category", runPlan.InitFailure.Category, "why", runPlan.InitFailure.Message)
 	}
-	return e.register(ctx, w, trace, runPlan)
+	return e.registration(w, trace, runPlan)
 }
 
 func (e *evaluation) plan(ctx context.Context, w lockfile.Workflow, runID string, matchErr error) plan.Plan {
@@ -212,10 +242,10 @@ func failed(w lockfile.Workflow, category, message string) plan.Plan {
 	return plan.Plan{Workflow: w.Name, InitFailure: &ci.InitFailure{Scope: ci.ScopeRun, Category: category, Message: ci.CutText(message)}}
 }
 
-func (e *evaluation) register(ctx context.Context, w lockfile.Workflow, trace json.RawMessage, made plan.Plan) error {
+func (e *evaluation) registration(w lockfile.Workflow, trace json.RawMessage, made plan.Plan) (engine.Registration, error) {
 	event, err := json.Marshal(e.facts.Event)
 	if err != nil {
-		return fmt.Errorf("encode event: %w", err)
+		return engine.Registration{}, fmt.Errorf("encode event: %w", err)
 	}
 	r := engine.Registration{
 		RunID: e.runID(w), OrgID: e.d.OrgID, RoutingKey: e.d.RoutingKey, Provider: e.src.Provider, Repo: e.facts.Repo,
@@ -226,12 +256,34 @@ func (e *evaluation) register(ctx context.Context, w lockfile.Workflow, trace js
 	if strings.HasPrefix(e.d.ID, inbox.TriggerPrefix) {
 		r.TriggeredBy = e.facts.Sender
 	}
-	if err := e.p.deps.Engine.Register(ctx, r); err != nil {
-		return fmt.Errorf("register run: %w", err)
-	}
+	return r, nil
+}
+
+// hold makes a run the one that waits, and registers the one before it.
+func (e *evaluation) hold(ctx context.Context, r engine.Registration) error {
+	err := e.registerHeld(ctx)
+	e.held = &r
 	e.result.Matched++
 	if e.result.RunID == "" {
 		e.result.RunID = r.RunID
 	}
-	return nil
+	return err
+}
+
+// registerHeld registers the run that waits, if one does, and does something more in the same transaction.
+func (e *evaluation) registerHeld(ctx context.Context, also ...func(ctx context.Context, tx *store.Tx) error) error {
+	r := e.held
+	if r == nil {
+		return nil
+	}
+	e.held = nil
+	err := e.p.deps.Engine.Register(ctx, *r, also...)
+	if err == nil {
+		return nil
+	}
+	e.result.Matched = max(0, e.result.Matched-1)
+	if e.result.RunID == r.RunID {
+		e.result.RunID = ""
+	}
+	return fmt.Errorf("start workflow %q: register run: %w", r.Plan.Workflow, err)
 }

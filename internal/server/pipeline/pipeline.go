@@ -21,7 +21,8 @@ import (
 
 // Engine makes runs. Registering a run id that exists changes nothing and succeeds, so a delivery may be worked on again.
 type Engine interface {
-	Register(ctx context.Context, r engine.Registration) error
+	// What is to be done also is done in the same transaction.
+	Register(ctx context.Context, r engine.Registration, also ...func(ctx context.Context, tx *store.Tx) error) error
 	// Origin is what a run was made from, for its repetition.
 	Origin(ctx context.Context, runID string) (engine.Origin, error)
 }
@@ -155,14 +156,13 @@ func (p *Pipeline) work(ctx context.Context, d inbox.Delivery, lease inbox.Lease
 	working, cancel := context.WithTimeout(ctx, p.deps.Inbox.LeaseTime()*4/5)
 	defer cancel()
 	log := p.deps.Log.With("delivery", d.ID, "source", d.SourceID, "event", d.Event, "request", d.RequestID)
-	result, err := p.process(working, d, log)
-	// Whatever happened is recorded even when the server is being stopped.
-	recording, done := context.WithTimeout(context.WithoutCancel(ctx), p.deps.Inbox.LeaseTime()/10)
+	result, err := p.process(working, d, lease, log)
+	recording, done := p.recording(ctx)
 	defer done()
 	switch {
 	case err == nil:
 		log.Info("delivery processed", "status", result.Status, "runs", result.Matched)
-		err = p.finish(recording, lease, result)
+	case errors.Is(err, inbox.ErrLeaseLost):
 	case ctx.Err() != nil:
 		log.Info("delivery given back, since the server stops")
 		err = p.deps.Inbox.Return(recording, lease)
@@ -182,20 +182,19 @@ func (p *Pipeline) work(ctx context.Context, d inbox.Delivery, lease inbox.Lease
 	}
 }
 
-func (p *Pipeline) finish(ctx context.Context, lease inbox.Lease, result inbox.Result) error {
-	return p.deps.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		return p.deps.Inbox.Finish(ctx, tx, lease, result)
-	})
+// recording is a context for recording what has happened, even when the server is being stopped.
+func (p *Pipeline) recording(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), p.deps.Inbox.LeaseTime()/10)
 }
 
 // process turns a panic into an error: what a delivery holds comes from outside, and one that trips a defect must not
 // take the server down with all the others.
-func (p *Pipeline) process(ctx context.Context, d inbox.Delivery, log *slog.Logger) (result inbox.Result, err error) {
+func (p *Pipeline) process(ctx context.Context, d inbox.Delivery, lease inbox.Lease, log *slog.Logger) (result inbox.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			log.Error("delivery met a defect", "panic", r, "stack", string(debug.Stack()))
 			err = fmt.Errorf("internal defect: %v", r)
 		}
 	}()
-	return p.evaluate(ctx, d, log)
+	return p.evaluate(ctx, d, lease, log)
 }

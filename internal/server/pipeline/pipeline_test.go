@@ -307,7 +307,7 @@ func BenchmarkPostToRegister(b *testing.B) {
 	g := newRig(b, storetest.SQLite(b))
 	sha := g.commit(b, "app", lockOf(workflow("ci", onMain, aJob)))
 	registered := make(chan struct{})
-	g.deps.Engine = engineFunc(func(context.Context, engine.Registration) error { registered <- struct{}{}; return nil })
+	g.deps.Engine = engineFunc{g.db, func(context.Context, engine.Registration) error { registered <- struct{}{}; return nil }}
 	g.deps.Processed = nil
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error)
@@ -321,10 +321,30 @@ func BenchmarkPostToRegister(b *testing.B) {
 	<-ended
 }
 
-type engineFunc func(context.Context, engine.Registration) error
+type engineFunc struct {
+	db *store.DB
+	do func(context.Context, engine.Registration) error
+}
 
 func (f engineFunc) Origin(context.Context, string) (engine.Origin, error) {
 	return engine.Origin{}, engine.ErrRunNotFound
 }
 
-func (f engineFunc) Register(ctx context.Context, r engine.Registration) error { return f(ctx, r) }
+func (f engineFunc) Register(ctx context.Context, r engine.Registration, also ...func(ctx context.Context, tx *store.Tx) error) error {
+	return errors.Join(f.do(ctx, r), together(ctx, f.db, also))
+}
+
+// together does what an engine does in the transaction of a registration.
+func together(ctx context.Context, db *store.DB, also []func(ctx context.Context, tx *store.Tx) error) error {
+	if len(also) == 0 {
+		return nil
+	}
+	return db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		for _, do := range also {
+			if err := do(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -84,7 +84,7 @@ type rig struct {
 
 func newRig(t testing.TB, db *store.DB) *rig {
 	t.Helper()
-	runs := &recorder{seen: map[string]bool{}}
+	runs := &recorder{db: db, seen: map[string]bool{}}
 	p, err := assemble(db, filepath.Join(t.TempDir(), "git"), runs)
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +110,7 @@ func (p *parts) add(t testing.TB, name string, localConfig *forge.LocalConfig) f
 
 // recorder is an engine that keeps what is registered, once for each run id.
 type recorder struct {
+	db    *store.DB
 	mu    sync.Mutex
 	seen  map[string]bool
 	all   []engine.Registration
@@ -117,7 +118,7 @@ type recorder struct {
 	fail  func(ctx context.Context, r engine.Registration) error
 }
 
-func (e *recorder) Register(ctx context.Context, r engine.Registration) error {
+func (e *recorder) Register(ctx context.Context, r engine.Registration, also ...func(ctx context.Context, tx *store.Tx) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.calls++
@@ -130,7 +131,7 @@ func (e *recorder) Register(ctx context.Context, r engine.Registration) error {
 		e.seen[r.RunID] = true
 		e.all = append(e.all, r)
 	}
-	return nil
+	return together(ctx, e.db, also)
 }
 
 func (e *recorder) Origin(context.Context, string) (engine.Origin, error) {
