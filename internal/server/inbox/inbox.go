@@ -6,6 +6,7 @@ package inbox
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -79,6 +80,8 @@ type Inbox struct {
 
 	taken atomic.Int64 // deliveries looked at by AcceptTx
 	full  atomic.Bool  // how the last look at the backlog ended
+
+	seats seats
 }
 
 // New gives access to the tables. Accept wakes poke whenever a delivery waits; nil is for a node that only takes in.
@@ -106,46 +109,64 @@ func (in *Inbox) LeaseTime() time.Duration { return in.opts.LeaseTime }
 // would let the sender's next try start the work twice; written any earlier, it would swallow that try.
 // Error: ErrBacklog, or one of the database, after which nothing is stored.
 func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
+	seat := in.seats.reserve()
+	defer func() {
+		if seat != nil && in.Leave(true) {
+			in.poke.Wake()
+		}
+	}()
 	outcome := Duplicate
+	var work Work
 	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		var err error
-		outcome, err = in.AcceptTx(ctx, tx, d)
+		outcome, work, err = in.accept(ctx, tx, d, seat != nil)
 		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("accept delivery %s: %w", d.ID, err)
+	}
+	if seat != nil && outcome == Accepted {
+		seat <- work // which has room for every seat
+		seat = nil
 	}
 	return outcome, nil
 }
 
 // AcceptTx is Accept within a transaction, for those who make deliveries out of other changes.
 func (in *Inbox) AcceptTx(ctx context.Context, tx *store.Tx, d Delivery) (Outcome, error) {
+	outcome, _, err := in.accept(ctx, tx, d, false)
+	return outcome, err
+}
+
+// accept stores a delivery, leased to a worker of this node where one has a seat for it.
+func (in *Inbox) accept(ctx context.Context, tx *store.Tx, d Delivery, seat bool) (Outcome, Work, error) {
 	full, err := in.backlogged(ctx, tx)
 	if err != nil {
-		return 0, err
+		return 0, Work{}, err
 	}
 	d.ReceivedAt = in.clock.Millis()
+	var work Work
 	claimed := false
 	if !full {
-		claimed, err = in.claim(ctx, tx, d)
+		work, claimed, err = in.claim(ctx, tx, d, seat)
 	}
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, Work{}, err
 	case full:
-		return 0, ErrBacklog
+		return 0, Work{}, ErrBacklog
 	case !claimed:
-		return Duplicate, logDelivery(ctx, tx, d, StatusDuplicate, insertLog)
+		return Duplicate, Work{}, logDelivery(ctx, tx, d, StatusDuplicate, insertLog)
 	}
 	if d.Key != "" && d.Window > 0 {
 		if _, err := tx.ExecContext(ctx, rememberKey, d.SourceID, d.Key, d.ReceivedAt+d.Window.Milliseconds()); err != nil {
-			return 0, err
+			return 0, Work{}, err
 		}
 	}
-	if in.poke != nil {
-		tx.After(in.poke.Wake)
+	if !seat {
+		tx.After(in.waits)
 	}
-	return Accepted, logDelivery(ctx, tx, d, StatusReceived, upsertLog)
+	return Accepted, work, logDelivery(ctx, tx, d, StatusReceived, upsertLog)
 }
 
 // backlogged tells whether too much waits. It looks once in a hundredth of the bound, and at every delivery while the
@@ -163,18 +184,32 @@ func (in *Inbox) backlogged(ctx context.Context, tx *store.Tx) (bool, error) {
 	return full, nil
 }
 
-func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery) (bool, error) {
-	headers, err := json.Marshal(d.Headers)
+// claim makes the row of a delivery, and gives what is in it.
+func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery, seat bool) (w Work, claimed bool, err error) {
+	raw, err := json.Marshal(d.Headers)
 	if err != nil {
-		return false, fmt.Errorf("encode headers: %w", err)
+		return w, false, fmt.Errorf("encode headers: %w", err)
 	}
-	payload := d.Payload
-	if payload == nil {
-		payload = []byte{} // an empty body is a body
+	headers := ci.CleanText(string(raw))
+	d.Event, d.Action = ci.CutName(d.Event), ci.CutName(d.Action)
+	if d.Payload == nil {
+		d.Payload = []byte{} // an empty body is a body
 	}
-	return store.Changed(tx.ExecContext(ctx, claimDelivery, d.ID, d.OrgID, d.RoutingKey, d.SourceID, ci.CutName(d.Event),
-		ci.CutName(d.Action), ci.CleanText(string(headers)), payload, d.RequestID, d.ReceivedAt,
-		d.ReceivedAt+in.opts.DedupTTL.Milliseconds()))
+	var node string
+	var until, attempt int64
+	if seat {
+		node, until, attempt = in.opts.NodeID, d.ReceivedAt+in.opts.LeaseTime.Milliseconds(), 1
+	}
+	err = tx.QueryRowContext(ctx, claimDelivery, d.ID, d.OrgID, d.RoutingKey, d.SourceID, d.Event, d.Action, headers, d.Payload,
+		d.RequestID, d.ReceivedAt, d.ReceivedAt+in.opts.DedupTTL.Milliseconds(), node, until, attempt).Scan(&d.ReceivedAt)
+	if errors.Is(err, sql.ErrNoRows) {
+		return w, false, nil
+	}
+	if err != nil || !seat {
+		return w, err == nil, err
+	}
+	w, err = leased(d, headers, node, int(attempt))
+	return w, err == nil, err
 }
 
 // Seen tells whether the source's idempotency key is still remembered.
@@ -248,14 +283,16 @@ const backlogFull = `SELECT EXISTS (SELECT 1 FROM inbox WHERE state = 'waiting' 
 // released. A released one keeps its time of receipt, so that it derives the same run ids: had a run of it been
 // registered after all, it would not start a second one.
 const claimDelivery = `INSERT INTO inbox (delivery_id, org_id, routing_key, source_id, event, action, headers, payload,
-		request_id, state, received_at, expires_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11)
+		request_id, state, received_at, expires_at, lease_node, lease_until, attempts)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11, $12, $13, $14)
 	ON CONFLICT (delivery_id) DO UPDATE SET org_id = excluded.org_id, routing_key = excluded.routing_key,
 		source_id = excluded.source_id, event = excluded.event, action = excluded.action, headers = excluded.headers,
 		payload = excluded.payload, request_id = excluded.request_id, state = 'waiting',
 		received_at = CASE WHEN inbox.state = 'released' THEN inbox.received_at ELSE excluded.received_at END,
-		expires_at = excluded.expires_at, lease_node = '', lease_until = 0, attempts = 0, last_error = NULL
-	WHERE inbox.state = 'released' OR (inbox.state = 'done' AND inbox.expires_at <= excluded.received_at)`
+		expires_at = excluded.expires_at, lease_node = excluded.lease_node, lease_until = excluded.lease_until,
+		attempts = excluded.attempts, last_error = NULL
+	WHERE inbox.state = 'released' OR (inbox.state = 'done' AND inbox.expires_at <= excluded.received_at)
+	RETURNING received_at`
 
 const rememberKey = `INSERT INTO idempotency_keys (source_id, key, expires_at) VALUES ($1, $2, $3)
 	ON CONFLICT (source_id, key) DO UPDATE SET expires_at = excluded.expires_at`

@@ -53,17 +53,17 @@ func accept(t *testing.T, in *inbox.Inbox, d inbox.Delivery, want inbox.Outcome)
 
 func next(t *testing.T, in *inbox.Inbox) (inbox.Delivery, inbox.Lease) {
 	t.Helper()
-	d, lease, ok, err := in.Next(t.Context())
+	w, ok, err := in.Next(t.Context())
 	if err != nil || !ok {
 		t.Fatalf("next: %v, %v; want a delivery", ok, err)
 	}
-	return d, lease
+	return w.Delivery, w.Lease
 }
 
 func none(t *testing.T, in *inbox.Inbox) {
 	t.Helper()
-	if d, _, ok, err := in.Next(t.Context()); err != nil || ok {
-		t.Fatalf("next: %s, %v; want none", d.ID, err)
+	if w, ok, err := in.Next(t.Context()); err != nil || ok {
+		t.Fatalf("next: %s, %v; want none", w.Delivery.ID, err)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestWorkersOfTwoNodesNeverShareADelivery(t *testing.T) {
 			node := open(db, c, inbox.Options{NodeID: fmt.Sprint("n", worker%2)})
 			wg.Go(func() {
 				for {
-					d, _, ok, err := node.Next(t.Context())
+					w, ok, err := node.Next(t.Context())
 					if err != nil {
 						t.Error(err)
 					}
@@ -171,7 +171,7 @@ func TestWorkersOfTwoNodesNeverShareADelivery(t *testing.T) {
 						return
 					}
 					mu.Lock()
-					taken[d.ID]++
+					taken[w.Delivery.ID]++
 					mu.Unlock()
 				}
 			})
@@ -227,7 +227,7 @@ func TestRestartedNodeTakesUpItsDeliveriesAtOnce(t *testing.T) {
 		if err := other.Recover(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, _, ok, err := other.Next(t.Context())
+		_, ok, err := other.Next(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,56 +42,61 @@ var errTaken = errors.New("taken")
 // Next leases the delivery that waits longest, or gives ok=false when none is due. Its Provider, Key and Window are not
 // kept. One that was tried too often is given up here, which ends a delivery that takes the whole process down with it each
 // time.
-func (in *Inbox) Next(ctx context.Context) (d Delivery, lease Lease, ok bool, err error) {
+func (in *Inbox) Next(ctx context.Context) (w Work, ok bool, err error) {
 	for {
 		// Looking first without a transaction leaves SQLite's only writer alone when there is nothing to do.
 		var id string
 		err := in.db.Read().QueryRowContext(ctx, headOfInbox, in.clock.Millis()).Scan(&id)
 		if errors.Is(err, sql.ErrNoRows) {
-			return Delivery{}, Lease{}, false, nil
+			return Work{}, false, nil
 		}
 		if err != nil {
-			return Delivery{}, Lease{}, false, fmt.Errorf("look for deliveries: %w", err)
+			return Work{}, false, fmt.Errorf("look for deliveries: %w", err)
 		}
-		d, lease, err := in.take(ctx, id)
+		w, err := in.take(ctx, id)
 		if errors.Is(err, errTaken) {
 			continue // each turn that ends here is another worker's success
 		}
 		if err != nil {
-			return Delivery{}, Lease{}, false, fmt.Errorf("lease delivery %s: %w", id, err)
+			return Work{}, false, fmt.Errorf("lease delivery %s: %w", id, err)
 		}
-		if lease.Attempt <= in.opts.MaxAttempts {
-			return d, lease, true, nil
+		if w.Lease.Attempt <= in.opts.MaxAttempts {
+			return w, true, nil
 		}
 		cause := fmt.Errorf("given up after %d attempts that did not end", in.opts.MaxAttempts)
-		if err := in.GiveUp(ctx, lease, Result{Error: cause.Error()}); err != nil && !errors.Is(err, ErrLeaseLost) {
-			return Delivery{}, Lease{}, false, err
+		if err := in.GiveUp(ctx, w.Lease, Result{Error: cause.Error()}); err != nil && !errors.Is(err, ErrLeaseLost) {
+			return Work{}, false, err
 		}
 	}
 }
 
-func (in *Inbox) take(ctx context.Context, id string) (Delivery, Lease, error) {
+func (in *Inbox) take(ctx context.Context, id string) (Work, error) {
 	var d Delivery
 	var headers string
-	lease := Lease{deliveryID: id, node: in.opts.NodeID}
+	var attempt int
 	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		now := in.clock.Millis()
-		err := tx.QueryRowContext(ctx, takeDelivery, id, lease.node, now+in.opts.LeaseTime.Milliseconds(), now).Scan(
+		err := tx.QueryRowContext(ctx, takeDelivery, id, in.opts.NodeID, now+in.opts.LeaseTime.Milliseconds(), now).Scan(
 			&d.ID, &d.OrgID, &d.RoutingKey, &d.SourceID, &d.Event, &d.Action, &headers, &d.Payload, &d.RequestID,
-			&d.ReceivedAt, &lease.Attempt)
+			&d.ReceivedAt, &attempt)
 		if errors.Is(err, sql.ErrNoRows) {
 			return errTaken
 		}
 		return err
 	})
 	if err != nil {
-		return Delivery{}, Lease{}, err
+		return Work{}, err
 	}
+	return leased(d, headers, in.opts.NodeID, attempt)
+}
+
+// leased is the work that a row is, with the headers as they stand there.
+func leased(d Delivery, headers, node string, attempt int) (Work, error) {
+	d.Provider, d.Key, d.Window, d.Headers = "", "", 0, nil
 	if err := json.Unmarshal([]byte(headers), &d.Headers); err != nil {
-		return Delivery{}, Lease{}, fmt.Errorf("stored headers: %w", err)
+		return Work{}, fmt.Errorf("stored headers: %w", err)
 	}
-	lease.orgID, lease.sourceID, lease.routingKey = d.OrgID, d.SourceID, d.RoutingKey
-	return d, lease, nil
+	return Work{d, Lease{deliveryID: d.ID, orgID: d.OrgID, sourceID: d.SourceID, routingKey: d.RoutingKey, node: node, Attempt: attempt}}, nil
 }
 
 // Finish ends a delivery within the caller's transaction. Error: ErrLeaseLost, upon which the caller rolls back.
@@ -200,15 +205,15 @@ const takeDelivery = `UPDATE inbox SET lease_node = $2, lease_until = $3, attemp
 	WHERE delivery_id = $1 AND state = 'waiting' AND lease_until <= $4
 	RETURNING delivery_id, org_id, routing_key, source_id, event, action, headers, payload, request_id, received_at, attempts`
 
-const leased = ` WHERE delivery_id = $1 AND lease_node = $2 AND attempts = $3 AND state = 'waiting'`
+const stillLeased = ` WHERE delivery_id = $1 AND lease_node = $2 AND attempts = $3 AND state = 'waiting'`
 
-const finishDelivery = `UPDATE inbox SET state = 'done', last_error = $4` + leased
+const finishDelivery = `UPDATE inbox SET state = 'done', last_error = $4` + stillLeased
 
-const retryDelivery = `UPDATE inbox SET lease_node = '', lease_until = $4, last_error = $5` + leased
+const retryDelivery = `UPDATE inbox SET lease_node = '', lease_until = $4, last_error = $5` + stillLeased
 
-const releaseDelivery = `UPDATE inbox SET state = 'released'` + leased
+const releaseDelivery = `UPDATE inbox SET state = 'released'` + stillLeased
 
-const returnDelivery = `UPDATE inbox SET lease_node = '', lease_until = 0, attempts = attempts - 1` + leased
+const returnDelivery = `UPDATE inbox SET lease_node = '', lease_until = 0, attempts = attempts - 1` + stillLeased
 
 // recoverLeases leaves alone what waits out a pause: that has no node.
 const recoverLeases = `UPDATE inbox SET lease_node = '', lease_until = 0

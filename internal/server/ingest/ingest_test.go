@@ -339,10 +339,11 @@ func TestStoredDeliveryIsTheRawBodyWithoutStrippedHeaders(t *testing.T) {
 		body := "a=1&b=\x00\xff"
 		post(t, g.path("s"), body, map[string]string{"authorization": "Bearer secret", "x-kept": "v", "x-event-type": "e",
 			"content-type": "application/x-www-form-urlencoded"})
-		d, _, ok, err := g.inbox.Next(t.Context())
+		w, ok, err := g.inbox.Next(t.Context())
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}
+		d := w.Delivery
 		if string(d.Payload) != body || d.Event != "e" || d.SourceID != src.ID || d.OrgID != "default" || d.RoutingKey != src.RoutingKey {
 			t.Errorf("stored %+v", d)
 		}

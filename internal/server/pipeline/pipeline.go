@@ -105,48 +105,82 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	if err := p.deps.Inbox.Recover(ctx); err != nil {
 		return err
 	}
-	var workers sync.WaitGroup
-	defer workers.Wait()
-	room := make(chan struct{}, p.deps.Workers)
-	freed := service.NewPoke()
+	f := &floor{p: p, handed: p.deps.Inbox.Open(p.deps.Workers), freed: service.NewPoke()}
+	defer f.clear(ctx)
 	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
 	for {
-		full, err := p.lease(ctx, &workers, room, freed)
-		if err != nil && ctx.Err() == nil {
+		if err := f.fill(ctx); err != nil && ctx.Err() == nil {
 			p.deps.Log.Error("deliveries could not be leased, the next turn tries again", "err", err)
 		}
-		var more service.Poke
-		if full { // else nothing waits that a worker who is done could take
-			more = freed
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-p.deps.Poke:
-		case <-more:
-		case <-tick.C:
+		if err := f.await(ctx, tick.C); err != nil {
+			return err
 		}
 	}
 }
 
-// lease gives deliveries to workers until either run out, and tells whether it was the workers.
-func (p *Pipeline) lease(ctx context.Context, workers *sync.WaitGroup, room chan struct{}, freed service.Poke) (full bool, err error) {
+// floor is where the workers are.
+type floor struct {
+	p       *Pipeline
+	workers sync.WaitGroup
+	handed  <-chan inbox.Work
+	freed   service.Poke // a worker has left while deliveries wait
+}
+
+// fill gives deliveries that wait to workers until either run out.
+func (f *floor) fill(ctx context.Context) error {
+	for f.p.deps.Inbox.Sit() {
+		w, ok, err := f.p.deps.Inbox.Next(ctx)
+		if !ok || err != nil {
+			f.p.deps.Inbox.Leave(err != nil)
+			return err
+		}
+		f.start(ctx, w)
+	}
+	return nil
+}
+
+// await gives work to those to whom it is handed over, until there may be some that waits.
+func (f *floor) await(ctx context.Context, tick <-chan time.Time) error {
 	for {
 		select {
-		case room <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case w := <-f.handed:
+			f.start(ctx, w)
+		case <-f.p.deps.Poke:
+			return nil
+		case <-f.freed:
+			return nil
+		case <-tick:
+			return nil
+		}
+	}
+}
+
+func (f *floor) start(ctx context.Context, w inbox.Work) {
+	f.workers.Go(func() {
+		defer func() {
+			if f.p.deps.Inbox.Leave(true) {
+				f.freed.Wake()
+			}
+		}()
+		f.p.work(ctx, w.Delivery, w.Lease)
+	})
+}
+
+// clear waits for the workers and gives back what was handed over and not begun.
+func (f *floor) clear(ctx context.Context) {
+	f.p.deps.Inbox.Close()
+	for {
+		select {
+		case w := <-f.handed:
+			f.start(ctx, w) // which gives it back, since ctx has ended
 		default:
-			return true, nil
+			f.workers.Wait()
+			f.p.deps.Inbox.Close() // those who left are no seats
+			return
 		}
-		d, lease, ok, err := p.deps.Inbox.Next(ctx)
-		if !ok || err != nil {
-			<-room
-			return false, err
-		}
-		workers.Go(func() {
-			defer func() { <-room; freed.Wake() }()
-			p.work(ctx, d, lease)
-		})
 	}
 }
 

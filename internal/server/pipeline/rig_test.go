@@ -172,6 +172,15 @@ func (g *rig) push(t testing.TB, source, event, body, key string) string {
 
 func push(t testing.TB, url, source, event, body, key string) string {
 	t.Helper()
+	id, err := tryPush(t, url, source, event, body, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func tryPush(t testing.TB, url, source, event, body, key string) (id string, err error) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/webhook/default/generic/"+source, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -182,14 +191,14 @@ func push(t testing.TB, url, source, event, body, key string) string {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	defer resp.Body.Close()
 	var answer struct{ DeliveryID string }
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode/100 != 2 {
-		t.Fatalf("status %d, %v", resp.StatusCode, err)
+		return "", fmt.Errorf("status %d, %w", resp.StatusCode, err)
 	}
-	return answer.DeliveryID
+	return answer.DeliveryID, nil
 }
 
 // logged is a delivery's row of the event log.
