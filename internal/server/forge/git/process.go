@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -157,10 +158,11 @@ func (p *process) read(limit int64) (object, error) {
 	return object{id: fields[0], kind: fields[1], data: data[:size]}, nil
 }
 
-// Dir finds the git directory of a repository, bare or not, with every symbolic link resolved.
+// Dir finds the git directory of a repository, bare or not, with every symbolic link resolved. The folder of the repository
+// itself may be none.
 func Dir(repo string) (string, error) {
-	for _, dir := range []string{filepath.Join(repo, ".git"), repo} {
-		dir, err := filepath.EvalSymlinks(dir)
+	for _, name := range []string{".git", "."} {
+		dir, err := RealPath(repo, name)
 		if err != nil {
 			continue
 		}
@@ -175,6 +177,23 @@ func Dir(repo string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%s: %w", repo, ErrNoRepository)
+}
+
+// RealPath is the place of a clean relative path below a folder that no symbolic link leads to, with every link on its way
+// resolved. It asks for no more than the elements of the path, as long as none of them is a link.
+func RealPath(folder, name string) (string, error) {
+	place := folder
+	for element := range strings.SplitSeq(filepath.ToSlash(name), "/") {
+		place = filepath.Join(place, element)
+		info, err := os.Lstat(place)
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			return filepath.EvalSymlinks(filepath.Join(folder, name))
+		}
+	}
+	return place, nil
 }
 
 // linkedDir follows the file .git of a worktree or submodule, which names the directory.
@@ -204,9 +223,11 @@ func isGitDir(dir string) bool {
 	if err != nil || head.IsDir() {
 		return false
 	}
-	_, errRefs := os.Stat(filepath.Join(dir, "objects"))
-	_, errLink := os.Stat(filepath.Join(dir, "commondir"))
-	return errRefs == nil || errLink == nil
+	if _, err := os.Stat(filepath.Join(dir, "objects")); err == nil {
+		return true
+	}
+	_, err = os.Stat(filepath.Join(dir, "commondir"))
+	return err == nil
 }
 
 // tail keeps the first bytes of an output for error messages and drops the rest.

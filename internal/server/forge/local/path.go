@@ -28,7 +28,7 @@ func locate(src forge.Source, repo string) (string, error) {
 		return "", fmt.Errorf("repository base folder %s: %w", base, forge.ErrNoRepository)
 	}
 	for _, candidate := range []string{name, name + ".git"} {
-		dir, err := filepath.EvalSymlinks(filepath.Join(realBase, candidate))
+		dir, err := git.RealPath(realBase, candidate)
 		if err != nil {
 			continue
 		}
