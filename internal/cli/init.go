@@ -52,7 +52,7 @@ func (p Process) initCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&i.o.Dir, "dir", "", "root of the repository (default: that of the repository here)")
 	f.StringVar(&i.o.KiciDir, "kici-dir", compile.DefaultDir, "folder to make, from the root of the repository")
-	f.BoolVar(&i.o.Force, "force", false, "write over the files of an earlier kici init; others stay")
+	f.BoolVar(&i.o.Force, "force", false, "make the files of an earlier kici init again; your workflows and package.json stay")
 	f.BoolVar(&i.o.JavaScript, "mjs", false, "make a workflow in plain JavaScript")
 	f.StringVar(&i.o.Preset, "preset", "", "first workflow: "+strings.Join(names, ", ")+" (default: what the repository looks like)")
 	f.StringVar(&i.manager, "package-manager", "", "add a package.json for packages that workflows import, and install them by npm, pnpm or yarn")
@@ -105,7 +105,7 @@ func (i *initRun) run(ctx context.Context) error {
 	made, err := compile.Init(ctx, i.o)
 	switch {
 	case errors.Is(err, compile.ErrExists):
-		return usage("%w: use --force to write over what kici init makes", err)
+		return usage("%w: use --force to make again what kici init makes beside your workflows", err)
 	case errors.Is(err, compile.ErrPreset), errors.Is(err, compile.ErrFolder):
 		return usage("%w", err)
 	case err != nil:
@@ -126,13 +126,20 @@ func (i *initRun) run(ctx context.Context) error {
 
 func (i *initRun) tell(made compile.InitResult, result compile.Result) error {
 	if i.json {
-		return i.printJSON(map[string]any{"preset": made.Preset.Name, "workflow": made.Workflow, "lockFile": result.Path, "files": made.Files})
+		return i.printJSON(map[string]any{"preset": made.Preset.Name, "workflow": made.Workflow, "lockFile": result.Path, "files": made.Files, "kept": slices.Concat([]string{}, made.Kept)})
+	}
+	if slices.Contains(made.Kept, made.Workflow) {
+		fmt.Fprintf(i.Stdout, "Made again%s:\n", i.elsewhere)
+	} else {
+		fmt.Fprintf(i.Stdout, "Made for %s (preset %s)%s:\n", made.Preset.About, made.Preset.Name, i.elsewhere)
+	}
+	for _, file := range made.Kept {
+		made.Files = append(made.Files, compile.File{Path: file, About: "yours, and as it was"})
 	}
 	width := 0
 	for _, file := range made.Files {
 		width = max(width, len(file.Path))
 	}
-	fmt.Fprintf(i.Stdout, "Made for %s (preset %s)%s:\n", made.Preset.About, made.Preset.Name, i.elsewhere)
 	for _, file := range made.Files {
 		fmt.Fprintf(i.Stdout, "  %-*s  %s\n", width, file.Path, file.About)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,8 @@ type InitOptions struct {
 	Dir string
 	// KiciDir is the folder to make below it; "" is DefaultDir.
 	KiciDir string
-	// Force writes the files of the scaffold over those that are there. Others stay.
+	// Force writes the files of the scaffold over those that are there. Others stay, and so does what is the author's: a
+	// package.json, and the workflows, beside which no first one is made.
 	Force bool
 	// JavaScript makes a workflow in plain JavaScript (.mjs).
 	JavaScript bool
@@ -43,7 +45,9 @@ type Registry struct {
 type InitResult struct {
 	// Files are the files written, sorted by their paths.
 	Files []File
-	// Workflow is the one among them in which to write.
+	// Kept are files of the author's that are there already and stayed as they are.
+	Kept []string
+	// Workflow is the file in which to write.
 	Workflow string
 	// Preset is the one that was taken.
 	Preset Preset
@@ -79,7 +83,14 @@ func Init(ctx context.Context, o InitOptions) (InitResult, error) {
 		return InitResult{}, fmt.Errorf("init %s: %w", kiciDir, err)
 	}
 	res := InitResult{Workflow: filepath.ToSlash(filepath.Join(kiciDir, firstWorkflow(o))), Preset: preset}
-	for name, made := range scaffold(root, kiciDir, preset, o) {
+	files := scaffold(root, kiciDir, preset, o)
+	if res.Kept, err = authors(root, kiciDir, files); err != nil {
+		return InitResult{}, fmt.Errorf("init %s: %w", kiciDir, err)
+	}
+	if _, made := files[firstWorkflow(o)]; !made {
+		res.Workflow = res.Kept[0]
+	}
+	for name, made := range files {
 		if err := ctx.Err(); err != nil {
 			return res, context.Cause(ctx)
 		}
@@ -94,6 +105,22 @@ func Init(ctx context.Context, o InitOptions) (InitResult, error) {
 	}
 	slices.SortFunc(res.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return res, nil
+}
+
+// authors takes from the scaffold what the author has already, and lists that.
+func authors(root, kiciDir string, files map[string]made) (kept []string, err error) {
+	kept, err = workflowFiles(root, kiciDir)
+	if err != nil {
+		return nil, err
+	}
+	if len(kept) > 0 {
+		maps.DeleteFunc(files, func(name string, _ made) bool { return strings.HasPrefix(name, "workflows/") })
+	}
+	if _, asked := files["package.json"]; asked && exists(filepath.Join(root, kiciDir), "package.json") {
+		delete(files, "package.json")
+		kept = append(kept, filepath.ToSlash(filepath.Join(kiciDir, "package.json")))
+	}
+	return kept, nil
 }
 
 func firstWorkflow(o InitOptions) string {

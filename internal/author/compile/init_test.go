@@ -142,6 +142,48 @@ func TestInitRefusesAnExistingFolder(t *testing.T) {
 	}
 }
 
+// A forced init makes the types again, as after an upgrade. What the author has written since the first one stays.
+func TestAForcedInitLeavesTheWorkAlone(t *testing.T) {
+	const mine, packages = "// mine", `{"dependencies":{"ms":"2"}}`
+	for _, tt := range []struct {
+		files      map[string]string
+		o          InitOptions
+		kept       []string
+		workflow   string
+		notWritten []string
+	}{
+		{map[string]string{".kici/workflows/ci.ts": mine, ".kici/package.json": packages}, InitOptions{Packages: true},
+			[]string{".kici/workflows/ci.ts", ".kici/package.json"}, ".kici/workflows/ci.ts", []string{".kici/workflows/ci.ts", ".kici/package.json"}},
+		{map[string]string{".kici/workflows/b.mts": mine, ".kici/workflows/a.test.ts": "test"}, InitOptions{JavaScript: true, Preset: "go"},
+			[]string{".kici/workflows/b.mts"}, ".kici/workflows/b.mts", []string{".kici/workflows/ci.mjs"}},
+		{map[string]string{".kici/package.json": packages}, InitOptions{}, nil, ".kici/workflows/ci.ts", []string{".kici/package.json"}},
+	} {
+		tt.files[".kici/types/kici.d.ts"] = "old"
+		root := repository(t, tt.files)
+		tt.o.Dir, tt.o.Force = root, true
+		made, err := Init(t.Context(), tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.kept, made.Kept); diff != "" || made.Workflow != tt.workflow {
+			t.Errorf("workflow %s, kept %s", made.Workflow, diff)
+		}
+		for _, name := range tt.notWritten {
+			if slices.Contains(paths(made), name) {
+				t.Errorf("%s was made", name)
+			}
+		}
+		if read(t, filepath.Join(root, ".kici/types/kici.d.ts")) == "old" {
+			t.Error("the types are the old ones")
+		}
+		for name, text := range tt.files {
+			if got := read(t, filepath.Join(root, name)); name != ".kici/types/kici.d.ts" && got != text {
+				t.Errorf("%s was changed: %s", name, got)
+			}
+		}
+	}
+}
+
 func TestInitLeavesTheTypesOfAnInstalledZodAlone(t *testing.T) {
 	root := repository(t, map[string]string{"node_modules/zod/package.json": "{}"})
 	made, err := Init(t.Context(), InitOptions{Dir: root})
