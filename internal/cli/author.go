@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -66,6 +68,8 @@ func (c *compileRun) run(ctx context.Context) error {
 
 // watchOn prints each compilation as text does. To be interrupted is how it ends.
 func (c *compileRun) watchOn(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	err := compile.Watch(ctx, c.o, func(result compile.Result, err error) {
 		var told *exitError
 		if err := c.text(result, err); err != nil && !errors.As(err, &told) {
