@@ -16,7 +16,7 @@ import (
 // runsCommand is about runs. Wherever one is named, latest stands for the newest.
 func (a *admin) runsCommand() *cobra.Command {
 	return group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
-		a.runsListCommand(), a.runsShowCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsRerunCommand(), a.runsExplainCommand(),
+		a.runsListCommand(), a.runsShowCommand(), a.runsJobsCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsRerunCommand(), a.runsExplainCommand(),
 		a.runsEventsCommand(), a.runsContextCommand(), a.runsStructuredCommand(), a.runsArtifactsCommand(), a.runsDownloadCommand())
 }
 
@@ -146,17 +146,56 @@ func (a *admin) runsShowCommand() *cobra.Command {
 				}{adminwire.OneRun{Run: run}, adminwire.JobList{Jobs: jobs}})
 			}
 			a.showRun(run)
-			t := table{what: "jobs", head: []string{"JOB / STEP", "STATUS", "DURATION", "AGENT", "REMARK"}}
-			for _, j := range jobs {
-				t.row(j.JobName, string(j.Status), span(j.DurationMs), text(j.AgentID), remark(j))
-				for _, s := range j.Steps {
-					t.row("  "+s.StepName, string(s.Status), span(s.DurationMs), "", text(s.ErrorMessage))
-				}
-			}
-			t.write(a.Stdout)
+			a.jobTable(jobs, true)
 			return nil
 		}),
 	}
+}
+
+func (a *admin) runsJobsCommand() *cobra.Command {
+	var steps bool
+	cmd := &cobra.Command{
+		Use:     "jobs RUN",
+		Short:   "List the jobs of a run",
+		Example: "  kici admin runs jobs latest --include-steps",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
+	}
+	cmd.Flags().BoolVar(&steps, "include-steps", false, "list the steps of each job, too")
+	cmd.RunE = a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
+		jobs, err := c.Jobs(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !a.json {
+			a.jobTable(jobs, steps)
+			return nil
+		}
+		for i := range jobs {
+			if !steps {
+				jobs[i].Steps = nil
+			}
+		}
+		return a.printJSON(adminwire.JobList{Jobs: jobs})
+	})
+	return cmd
+}
+
+func (a *admin) jobTable(jobs []adminwire.Job, steps bool) {
+	head := "JOB"
+	if steps {
+		head = "JOB / STEP"
+	}
+	t := table{what: "jobs", head: []string{head, "STATUS", "DURATION", "AGENT", "REMARK"}}
+	for _, j := range jobs {
+		t.row(j.JobName, string(j.Status), span(j.DurationMs), text(j.AgentID), remark(j))
+		if !steps {
+			continue
+		}
+		for _, s := range j.Steps {
+			t.row("  "+s.StepName, string(s.Status), span(s.DurationMs), "", text(s.ErrorMessage))
+		}
+	}
+	t.write(a.Stdout)
 }
 
 func (a *admin) showRun(r adminwire.RunDetail) {
