@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kici/internal/agent/host"
 	"kici/internal/agent/ledger"
 	"kici/internal/agent/workspace"
 	"kici/internal/core/wire"
@@ -38,7 +39,7 @@ type Agent struct {
 	oplog     *oplog
 	cache     *workspace.Cache // nil when it cannot be had
 	bundles   *bundles
-	facts     facts
+	facts     host.Facts
 	started   time.Time
 	unknown   sync.Map // types of frames already complained about
 	questions ledger.Questions
@@ -91,7 +92,7 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 	a.oplog = newOplog(log.Handler(), redact.New([]string{cfg.Token}))
 	a.log = slog.New(a.oplog).With("agent", cfg.AgentID)
 	a.ledger = ledger.New(cfg.TempDir, a.log)
-	a.facts = readFacts(cfg)
+	a.facts = host.Read(cfg.Labels, cfg.Roles)
 	cache, err := workspace.OpenCache(cacheDir(cfg))
 	if err != nil {
 		a.log.Warn("repositories are cloned without a mirror", "err", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"kici/internal/agent/host"
 	"kici/internal/agent/ledger"
 	"kici/internal/agent/workspace"
 	"kici/internal/core/ci"
@@ -22,7 +23,7 @@ const (
 )
 
 // build packs source and dependencies for the jobs of a run, and for later runs of the same.
-func (j *job) build(ws *workspace.Workspace, box box) outcome {
+func (j *job) build(ws *workspace.Workspace, box host.Box) outcome {
 	j.sendContext(j.runnerEnvironment(box), ws.Dir(), string(build))
 	j.event("agent.execution.start", 0, nil)
 	if err := j.prepare(ws); err != nil {
@@ -71,7 +72,7 @@ func (j *job) store(f *os.File, packed workspace.Packed, about wire.CacheUploadR
 	started := time.Now()
 	about.JobID, about.Platform, about.Arch = j.ref.ID, j.conf.TargetPlatform, j.conf.TargetArch
 	if about.Platform == "" || about.Arch == "" { // the server knows of no other platform than this
-		about.Platform, about.Arch = j.a.facts.platform, j.a.facts.arch
+		about.Platform, about.Arch = j.a.facts.Platform, j.a.facts.Arch
 	}
 	about.MessageID = uuid.NewString()
 	m, err := j.ask(about.MessageID, about)

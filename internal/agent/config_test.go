@@ -95,3 +95,22 @@ func TestConfigFromEnvNamesEveryProblem(t *testing.T) {
 		t.Errorf("labels of a bring-up: %v", err)
 	}
 }
+
+func TestJobsOfAScalersAgentNeedNoSandboxOfTheirOwn(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		c         Config
+		kind      string
+		sandboxed bool
+	}{
+		{"as the operator says", Config{Sandbox: true}, "bare-metal", true},
+		{"without a sandbox", Config{}, "bare-metal", false},
+		{"in a container", Config{Sandbox: true, ExecutionMode: "container"}, "container", false},
+		{"in a microVM", Config{Sandbox: true, ScalerManaged: true}, "firecracker", false},
+		{"of a scaler on its own machine", Config{Sandbox: true, ScalerManaged: true, ExecutionMode: "bare-metal"}, "bare-metal", false},
+	} {
+		if p := tt.c.place(); p.Kind != tt.kind || p.Sandboxed != tt.sandboxed {
+			t.Errorf("%s: %+v", tt.name, p)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"kici/internal/agent/host"
 	"kici/internal/agent/ledger"
 	"kici/internal/agent/runner"
 	"kici/internal/core/wire"
@@ -17,13 +18,13 @@ import (
 const agentOnly = "KICI_AGENT_TOKEN"
 
 // runnerEnvironment is that of the job's runner.
-func (j *job) runnerEnvironment(box box) []string {
+func (j *job) runnerEnvironment(box host.Box) []string {
 	return j.environment(box, j.conf.Env, j.conf.EnvironmentVars, j.conf.JobEnv)
 }
 
 // environment is built from nothing; later layers win. Secrets are not in it: they reach steps through the request only.
 // Without layers it is what a generator saw when it was called first, since it is not of one of its jobs.
-func (j *job) environment(box box, layers ...map[string]any) []string {
+func (j *job) environment(box host.Box, layers ...map[string]any) []string {
 	env := variables(j.a.baseEnviron())
 	env["FORCE_COLOR"] = "1"
 	for _, layer := range layers {
@@ -33,12 +34,12 @@ func (j *job) environment(box box, layers ...map[string]any) []string {
 	}
 	if j.conf.IsGlobalWorkflow {
 		maps.Copy(env, map[string]string{
-			"KICI_IS_GLOBAL_WORKFLOW": "true", "KICI_WORKFLOW_REPO_PATH": box.path("workflow"),
-			"KICI_SOURCE_REPO_PATH": box.path("source"), "KICI_SOURCE_REPO": repoIdentifier(j.d.RepoURL),
+			"KICI_IS_GLOBAL_WORKFLOW": "true", "KICI_WORKFLOW_REPO_PATH": box.Path("workflow"),
+			"KICI_SOURCE_REPO_PATH": box.Path("source"), "KICI_SOURCE_REPO": repoIdentifier(j.d.RepoURL),
 			"KICI_SOURCE_BRANCH": j.d.Ref, "KICI_SOURCE_SHA": j.d.SHA, "KICI_WORKFLOW_REPO": j.conf.WorkflowRepo,
 		})
 	}
-	maps.Copy(env, box.env)
+	maps.Copy(env, box.Env)
 	delete(env, agentOnly)
 	list := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -81,14 +82,14 @@ func variable(v any) string {
 // home. Values that may be secret are masked before they leave.
 func (j *job) sendContext(env []string, workDir, kind string) {
 	c := wire.Environment{
-		Runtime:          wire.Runtime{OS: j.a.facts.platform, Arch: j.a.facts.arch},
+		Runtime:          wire.Runtime{OS: j.a.facts.Platform, Arch: j.a.facts.Arch},
 		SandboxType:      kind,
 		WorkingDirectory: workDir,
 		GitRef:           j.d.Ref,
-		Labels:           j.a.facts.labels,
+		Labels:           j.a.facts.Labels,
 		EnvVars:          []wire.EnvVar{},
 	}
-	if v := j.a.facts.node(); v != "" {
+	if v := j.a.facts.Node(); v != "" {
 		c.Runtime.NodeVersion = "v" + v
 	}
 	seen := map[string]bool{}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kici/internal/agent/host"
 	"kici/internal/agent/ledger"
 	"kici/internal/agent/runner"
 	"kici/internal/agent/workspace"
@@ -131,7 +132,7 @@ func (j *job) run() {
 	defer close(j.done)
 	defer j.end(nil)
 	ws, err := workspace.Open(j.ctx, workspace.Options{TempDir: j.a.cfg.TempDir, Cache: j.a.cache, Environ: j.a.cfg.Environ,
-		CopyObjects: j.a.sandboxed()})
+		CopyObjects: j.a.cfg.sandboxed()})
 	j.status(ci.JobRunning)
 	j.beginHelp()
 	var res outcome
@@ -177,7 +178,7 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 		guard := time.AfterFunc(limit+j.a.guardMargin, func() { j.end(&timeoutError{limit}) })
 		defer guard.Stop()
 	}
-	box, err := j.a.boxFor(ws.Dir(), j.d.RepoURL)
+	box, err := j.a.cfg.place().Box(ws.Dir(), j.d.RepoURL)
 	if err != nil {
 		return j.failure(err)
 	}
@@ -186,12 +187,12 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 	}
 	env := j.runnerEnvironment(box)
 	// The runner starts while the source is fetched: starting costs time, and it waits for its request anyway.
-	proc, err := j.startRunner(runner.Options{Dir: ws.Dir(), Env: env, Command: box.command})
+	proc, err := j.startRunner(runner.Options{Dir: ws.Dir(), Env: env, Command: box.Command})
 	if err != nil {
 		return j.failure(fmt.Errorf("the step runner cannot be started: %w", err))
 	}
 	j.a.closing.Go(func() { j.feed(proc) })
-	j.sendContext(env, ws.Dir(), box.kind)
+	j.sendContext(env, ws.Dir(), box.Kind)
 	j.event("agent.execution.start", 0, nil)
 	if err := j.prepare(ws); err != nil {
 		return j.failure(err)
@@ -236,7 +237,7 @@ func (j *job) awaitFence() error {
 }
 
 // execution is the order to run the job. repository is where the workflow is, as the agent sees it.
-func (j *job) execution(box box, repository string) runner.Execute {
+func (j *job) execution(box host.Box, repository string) runner.Execute {
 	e := runner.Execute{Type: runner.TypeExecute, Request: j.request(box), Env: j.env}
 	j.bundleKey = bundleKey(repository, j.conf.sourceFile())
 	e.Bundle = j.a.bundles.find(j.bundleKey)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"kici/internal/agent/host"
 )
 
 // jobConfig is the part of a dispatch's configuration that the agent itself reads. The rest goes to the runner.
@@ -107,7 +109,7 @@ func (c jobConfig) checkout() bool { return c.Checkout == nil || *c.Checkout }
 
 // request is what the runner gets: the configuration with the dispatch's data, without what only the agent needs.
 // Secrets reach the runner this way alone.
-func (j *job) request(box box) json.RawMessage {
+func (j *job) request(box host.Box) json.RawMessage {
 	fields := map[string]json.RawMessage{}
 	_ = json.Unmarshal(j.d.JobConfig, &fields) // it has been read before
 	for _, own := range []string{"tarballUrl", "cliPublicKey", "orchestratorPrivateKey", "timeout", "container", "steps"} {
@@ -124,7 +126,7 @@ func (j *job) request(box box) json.RawMessage {
 	}
 	for name, v := range map[string]any{
 		"runId": j.d.RunID, "jobId": j.d.JobID, "jobIdShort": short, "ref": j.d.Ref, "branch": j.d.Ref, "sha": j.d.SHA,
-		"workDir": box.workDir, "jobName": j.conf.jobName(), "sourceFile": j.conf.sourceFile(),
+		"workDir": box.WorkDir, "jobName": j.conf.jobName(), "sourceFile": j.conf.sourceFile(),
 		"checkout": j.conf.checkout(), "isTestRun": j.conf.IsTestRun, "fullRepo": j.conf.FullRepo,
 		"defaultStepTimeoutMs":     j.a.cfg.StepTimeout.Milliseconds(),
 		"concurrencyWaitTimeoutMs": j.a.cfg.ConcurrencyWait.Milliseconds(),

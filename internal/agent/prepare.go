@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"kici/internal/agent/host"
 	"kici/internal/agent/workspace"
 	"kici/internal/core/wire"
 )
@@ -149,12 +150,12 @@ func (j *job) fetchDependencies(ctx context.Context, ws *workspace.Workspace) er
 	for _, r := range j.d.NpmRegistries {
 		install.Registries = append(install.Registries, workspace.Registry{URL: r.URL, Scope: r.Scope, AlwaysAuth: r.AlwaysAuth, Token: r.Token})
 	}
-	for _, kv := range j.runnerEnvironment(box{workDir: ws.Dir()}) {
+	for _, kv := range j.runnerEnvironment(host.Box{WorkDir: ws.Dir()}) {
 		if !strings.HasPrefix(kv, "NODE_ENV=") {
 			install.Env = append(install.Env, kv)
 		}
 	}
-	wrap, err := j.a.installWrap()
+	wrap, err := j.a.cfg.place().InstallWrap()
 	if err != nil {
 		return err
 	}
@@ -185,19 +186,19 @@ func (a *Agent) reach(raw string) string {
 	if err != nil || serverErr != nil || u.Host == "" {
 		return raw
 	}
-	if host := u.Hostname(); host != "localhost" && host != "127.0.0.1" && host != "::1" {
+	if name := u.Hostname(); name != "localhost" && name != "127.0.0.1" && name != "::1" {
 		return raw
 	}
-	host := server.Hostname()
+	name := server.Hostname()
 	switch port := u.Port(); {
-	case host == "":
+	case name == "":
 		return raw
 	case port != "":
-		u.Host = net.JoinHostPort(host, port)
-	case strings.Contains(host, ":"):
-		u.Host = "[" + host + "]"
+		u.Host = net.JoinHostPort(name, port)
+	case strings.Contains(name, ":"):
+		u.Host = "[" + name + "]"
 	default:
-		u.Host = host
+		u.Host = name
 	}
 	return u.String()
 }

@@ -66,7 +66,7 @@ func (j *job) clear(res outcome) {
 // waits for it then, and none is started in vain. There is none in a sandbox, where the process lives in its job's, nor
 // where no job is likely to come.
 func (a *Agent) reserveSpareLocked() *spare {
-	if a.spare != nil || a.spareLife <= 0 || a.draining || a.cfg.ScalerManaged || a.sandboxed() {
+	if a.spare != nil || a.spareLife <= 0 || a.draining || a.cfg.ScalerManaged || a.cfg.sandboxed() {
 		return nil
 	}
 	a.spare = &spare{life: a.spareLife, taken: make(chan struct{}), left: make(chan struct{})}

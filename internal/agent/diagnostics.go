@@ -9,69 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"kici/internal/agent/ledger"
 	"kici/internal/core/wire"
 )
-
-// commandLimit bounds the commands that the agent runs for the machine.
-const commandLimit = 10 * time.Second
-
-// allowed refuses API methods that this agent does not carry out itself, and a reboot of the server's own machine.
-func (a *Agent) allowed(method string) error {
-	switch method {
-	case "kici.ensureInitRunner", "kici.preBootSend":
-		return fmt.Errorf("this agent cannot reach other hosts by SSH, which %s needs", method)
-	case "host.requestReboot":
-		if a.cfg.OrchestratorHost {
-			return errors.New("refusing to reboot the orchestrator host")
-		}
-	}
-	return nil
-}
-
-// rebootHost restarts the machine after the job that asked for it. When that fails, the server is told that it need not
-// wait.
-func (a *Agent) rebootHost() {
-	command := map[string][]string{
-		"linux": {"systemctl", "reboot"}, "darwin": {"shutdown", "-r", "now"}, "windows": {"shutdown", "/r", "/t", "0"},
-	}[runtime.GOOS]
-	a.closing.Go(func() {
-		err := errors.New("no command for this system")
-		if command != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
-			defer cancel()
-			err = exec.CommandContext(ctx, command[0], command[1:]...).Run()
-		}
-		if err != nil {
-			a.log.Error("the machine cannot be rebooted", "err", err)
-			a.ledger.Send(ledger.KeepNot, wire.APIRequest{RequestID: uuid.NewString(), Method: "host.cancelReboot"})
-		}
-	})
-}
-
-// guardMetadata closes the metadata address of a microVM, from which the agent got its token, before the first job.
-func (a *Agent) guardMetadata() {
-	if a.mode() != "firecracker" || os.Getuid() != 0 || a.guarded {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "iptables", "-A", "OUTPUT", "-d", "169.254.169.254", "-j", "DROP").CombinedOutput()
-	if err != nil {
-		a.log.Error("steps can reach the metadata address", "err", err, "output", string(out))
-		return
-	}
-	a.guarded = true
-}
 
 // Bounds of a diagnostic bundle: the whole, and what one frame carries.
 const (
@@ -117,7 +62,7 @@ func (a *Agent) bundle(r wire.FleetLogsRequest) ([]byte, error) {
 		return err
 	}
 	settings, err := json.MarshalIndent(map[string]any{"agentId": a.cfg.AgentID, "version": a.cfg.Version,
-		"labels": a.facts.labels, "executionMode": a.cfg.ExecutionMode, "scalerManaged": a.cfg.ScalerManaged,
+		"labels": a.facts.Labels, "executionMode": a.cfg.ExecutionMode, "scalerManaged": a.cfg.ScalerManaged,
 		"backpressure": a.cfg.Backpressure, "sandbox": a.cfg.Sandbox, "token": a.cfg.Token != ""}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("make bundle: %w", err)

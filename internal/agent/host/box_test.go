@@ -1,6 +1,6 @@
 //go:build unix
 
-package agent
+package host
 
 import (
 	"os"
@@ -16,27 +16,27 @@ func TestTheSandboxedRunnerSeesItsWorkspaceOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	a := &Agent{cfg: Config{Sandbox: true, SandboxNetwork: "isolated", RunnerCommand: []string{"/usr/bin/kici", "__runner"}}}
-	b, err := a.boxFor("/var/tmp/kici-abcdef", "file:///usr")
+	p := Place{Kind: "bare-metal", Sandboxed: true, Isolated: true, Runner: []string{"/usr/bin/kici", "__runner"}}
+	b, err := p.Box("/var/tmp/kici-abcdef", "file:///usr")
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := strings.Join(b.command, " ")
+	line := strings.Join(b.Command, " ")
 	for _, want := range []string{"--bind /var/tmp/kici-abcdef /workspace", "--chdir /workspace", "--unshare-net", "--unshare-pid",
 		"--die-with-parent", "--tmpfs /tmp", "--ro-bind /usr /usr", "-- /usr/bin/kici __runner"} {
 		if !strings.Contains(line, want) {
 			t.Errorf("%s is missing from %s", want, line)
 		}
 	}
-	if b.workDir != "/workspace" || b.env["TMPDIR"] != "/tmp" || b.kind != "bare-metal" {
+	if b.WorkDir != "/workspace" || b.Env["TMPDIR"] != "/tmp" || b.Kind != "bare-metal" {
 		t.Errorf("%+v", b)
 	}
-	wrap, err := a.installWrap()
+	wrap, err := p.InstallWrap()
 	if err != nil || slices.Contains(wrap, "--unshare-net") || !slices.Contains(wrap, "--unshare-pid") {
 		t.Errorf("the package manager runs in %v, %v", wrap, err)
 	}
-	a.cfg.ScalerManaged = true
-	if b, err := a.boxFor("/w", ""); err != nil || b.workDir != "/w" || b.kind != "firecracker" {
-		t.Errorf("scaler-managed: %+v %v", b, err)
+	p.Sandboxed = false
+	if b, err := p.Box("/w", ""); err != nil || b.WorkDir != "/w" || len(b.Command) != 2 {
+		t.Errorf("not sandboxed: %+v %v", b, err)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"fmt"
@@ -9,35 +9,42 @@ import (
 	"strings"
 )
 
-// box is where the runner runs: on the machine as it is, or in a bubblewrap sandbox.
-type box struct {
-	kind    string   // as the job's context names it
-	command []string // of the runner; nil = its own default
-	workDir string   // the workspace as the runner sees it
-	env     map[string]string
+// Place is how jobs run on the machine.
+type Place struct {
+	Kind      string   // as the context of a job names it: bare-metal, container or firecracker
+	Sandboxed bool     // in bubblewrap
+	Isolated  bool     // without a network, when sandboxed
+	Runner    []string // command of the step runner; nil = this executable with __runner
+}
+
+// Box is where one runner runs: on the machine as it is, or in a bubblewrap sandbox.
+type Box struct {
+	Kind    string   // as the job's context names it
+	Command []string // of the runner; nil = its own default
+	WorkDir string   // the workspace as the runner sees it
+	Env     map[string]string
 }
 
 // sandboxDir is the workspace inside of a bubblewrap sandbox.
 const sandboxDir = "/workspace"
 
-// path is a folder of the workspace as the runner sees it.
-func (b box) path(elem string) string { return filepath.Join(b.workDir, elem) }
+// Path is a folder of the workspace as the runner sees it.
+func (b Box) Path(elem string) string { return filepath.Join(b.WorkDir, elem) }
 
-// boxFor gives the surroundings of a job in the workspace dir.
-func (a *Agent) boxFor(dir, repoURL string) (box, error) {
-	kind := a.mode()
-	if !a.sandboxed() {
-		return box{kind: kind, command: a.cfg.RunnerCommand, workDir: dir}, nil
+// Box gives the surroundings of a job in the workspace dir. Steps may fetch from a repository on this machine.
+func (p Place) Box(dir, repoURL string) (Box, error) {
+	if !p.Sandboxed {
+		return Box{Kind: p.Kind, Command: p.Runner, WorkDir: dir}, nil
 	}
 	bwrap, err := findBubblewrap()
 	if err != nil {
-		return box{}, err
+		return Box{}, err
 	}
-	command := a.cfg.RunnerCommand
+	command := p.Runner
 	if len(command) == 0 {
 		self, err := os.Executable()
 		if err != nil {
-			return box{}, fmt.Errorf("find the step runner: %w", err)
+			return Box{}, fmt.Errorf("find the step runner: %w", err)
 		}
 		command = []string{self, "__runner"}
 	}
@@ -45,29 +52,13 @@ func (a *Agent) boxFor(dir, repoURL string) (box, error) {
 	if path, ok := strings.CutPrefix(repoURL, "file://"); ok {
 		mounts = append(mounts, path) // steps may fetch from it
 	}
-	args := append(bubblewrap(mounts, a.cfg.SandboxNetwork == "isolated"), "--bind", dir, sandboxDir, "--chdir", sandboxDir, "--")
-	return box{
-		kind:    kind,
-		command: slices.Concat([]string{bwrap}, args, command),
-		workDir: sandboxDir,
-		env:     map[string]string{"TMPDIR": "/tmp"},
+	args := append(bubblewrap(mounts, p.Isolated), "--bind", dir, sandboxDir, "--chdir", sandboxDir, "--")
+	return Box{
+		Kind:    p.Kind,
+		Command: slices.Concat([]string{bwrap}, args, command),
+		WorkDir: sandboxDir,
+		Env:     map[string]string{"TMPDIR": "/tmp"},
 	}, nil
-}
-
-// mode is what the agent runs in, as it was told, or as its starter lets suppose: scalers tell it, except microVMs.
-func (a *Agent) mode() string {
-	switch {
-	case a.cfg.ExecutionMode != "":
-		return a.cfg.ExecutionMode
-	case a.cfg.ScalerManaged:
-		return "firecracker"
-	}
-	return "bare-metal"
-}
-
-// sandboxed tells whether jobs run in bubblewrap. In a container or microVM of a scaler they are isolated already.
-func (a *Agent) sandboxed() bool {
-	return a.cfg.Sandbox && !a.cfg.ScalerManaged && a.mode() == "bare-metal"
 }
 
 func findBubblewrap() (string, error) {
@@ -78,10 +69,10 @@ func findBubblewrap() (string, error) {
 	return bwrap, nil
 }
 
-// installWrap is the sandbox of the package manager: scripts of packages are not to be trusted more than steps, but
+// InstallWrap is the sandbox of the package manager: scripts of packages are not to be trusted more than steps, but
 // they need the network, also where steps have none.
-func (a *Agent) installWrap() ([]string, error) {
-	if !a.sandboxed() {
+func (p Place) InstallWrap() ([]string, error) {
+	if !p.Sandboxed {
 		return nil, nil
 	}
 	bwrap, err := findBubblewrap()
