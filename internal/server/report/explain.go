@@ -19,7 +19,7 @@ func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Expl
 	if err != nil {
 		return adminwire.Explanation{}, err
 	}
-	x := explainer{runID: runID}
+	x := explainer{runID: runID, workflow: run.WorkflowName}
 	if x.jobs, err = Jobs(ctx, q, runID, true); err != nil {
 		return adminwire.Explanation{}, err
 	}
@@ -88,6 +88,8 @@ type explainer struct {
 	holds  []Hold
 	slots  slots
 	runID  string
+	// workflow is the name of the run's, which names of jobs that work for others hold.
+	workflow string
 	// bringUps are the hosts on which jobs of the run start agents, by the names of those jobs.
 	bringUps map[string]string
 }
@@ -138,7 +140,7 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 	case heldByWave(j):
 		e.Reason = wavePlace(j, x.jobs)
 	case j.Reason != nil:
-		e.Reason = *j.Reason
+		e.Reason = x.stored(j)
 	default:
 		e.Reason = ci.NewReason(reasonUnknown, "waits, and no reason is stored", nil)
 	}
@@ -248,6 +250,21 @@ func needs(open []openNeed) ci.Reason {
 		message += fmt.Sprintf(" and %d more", more)
 	}
 	return ci.NewReason(ci.ReasonNeeds, message, map[string]any{"open": shown})
+}
+
+// stored is the stored reason of a job, with the state of the init job that works for it, if it waits for one.
+func (x explainer) stored(j adminwire.Job) ci.Reason {
+	if j.Reason.Code != ci.ReasonInit {
+		return *j.Reason
+	}
+	name := ci.CutName(ci.InitJobName(x.workflow, j.BaseJobName))
+	for _, helper := range x.jobs {
+		if helper.JobName == name {
+			return ci.NewReason(ci.ReasonInit, fmt.Sprintf("%s: job %s (%s)", j.Reason.Message, name, helper.Status),
+				map[string]any{"job": name, "status": helper.Status})
+		}
+	}
+	return *j.Reason
 }
 
 // heldByWave tells whether a job waits only for its turn in a fan-out that runs a few children at a time.

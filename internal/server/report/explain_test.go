@@ -266,6 +266,13 @@ var situations = []struct {
 		must(f.t, err)
 		f.holdIDs()
 	}},
+	{"left to an agent", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		helper, place := job("__init__ci__deploy", on("kici:role:init-runner")), job("deploy", on("linux"))
+		helper.Kind, helper.Target, place.Deferred = ci.KindInit, "deploy", true
+		f.register("r", plan.Plan{Jobs: []plan.Job{helper, place, job("after", on("linux"))}, Edges: []plan.Edge{
+			{Job: "after", Upstream: "deploy", RunOn: []ci.JobStatus{ci.JobSuccess}}}})
+	}},
 	{"draining", func(f *floor) {
 		f.agent("a-1", []string{"linux"}, nil)
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
