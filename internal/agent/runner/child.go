@@ -261,9 +261,9 @@ func (c *child) finish(ctx context.Context, err error) int {
 		return exitFailed
 	case errors.As(err, &late):
 		c.out.say(StepComplete{Type: TypeStepComplete, StepIndex: late.StepIndex, StepName: late.StepName, Status: "failed",
-			DurationMs: late.Ms, Error: &StepError{Message: late.Error()}, SecretsAccessed: []string{}})
+			DurationMs: int64(late.Ms), Error: &StepError{Message: late.Error()}, SecretsAccessed: []string{}})
 		c.out.fail("Step '"+late.StepName+"' failed", StepResult{Name: late.StepName, StepIndex: late.StepIndex,
-			Status: "failed", DurationMs: late.Ms, Error: late.Error()})
+			Status: "failed", DurationMs: int64(late.Ms), Error: late.Error()})
 		return exitFailed
 	case errors.As(err, &crashed):
 		fmt.Fprintln(c.stderr, c.out.mask.String(crashed.text+c.trace(crashed.stack)))

@@ -75,6 +75,19 @@ func TestTimeoutCountsForEachAttempt(t *testing.T) {
 	})
 }
 
+// A time beyond what the host can count is no time that is over at once.
+func TestTimesBeyondCounting(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`step('long', { timeout: Number.MAX_SAFE_INTEGER, run: async ({ $ }) => { await $`+"`sleep 0.1`"+`; return { n: 1 } } }),
+  step('part', { timeout: 30000.5, run: async () => ({ n: 2 }) }),
+  step('short', { timeout: 50.5, continueOnError: true, run: async ({ $ }) => { await $`+"`sleep 60`"+` } })`), nil).failed("Step 'short' failed")
+		equalJSON(t, j.Complete.Outputs, `{"long":{"n":1},"part":{"n":2}}`)
+		if e := j.step("short").Error.Message; e != "Step 'short' timed out after 50.5ms" {
+			t.Error(e)
+		}
+	})
+}
+
 func TestDefaultStepTimeoutIsTheDispatchs(t *testing.T) {
 	t.Parallel()
 	j := run(t, "embedded", workflow(`step('slow', async () => { await new Promise(() => {}) })`), map[string]any{"defaultStepTimeoutMs": 50}).failed("")

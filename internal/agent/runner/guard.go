@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -20,17 +21,17 @@ type guard struct {
 
 // stuck is the step that a guard has given up, or a function that is called outside of steps.
 type stuck struct {
-	StepIndex int    `json:"stepIndex"`
-	StepName  string `json:"stepName"`
-	Ms        int64  `json:"ms"`      // its time limit; 0 disarms
-	Failure   string `json:"failure"` // the error of the job when it is no step, else ""
+	StepIndex int     `json:"stepIndex"`
+	StepName  string  `json:"stepName"`
+	Ms        float64 `json:"ms"`      // its time limit; 0 disarms
+	Failure   string  `json:"failure"` // the error of the job when it is no step, else ""
 }
 
 func (s *stuck) Error() string {
 	if s.Failure != "" {
 		return s.Failure
 	}
-	return fmt.Sprintf("Step '%s' timed out after %dms", s.StepName, s.Ms)
+	return fmt.Sprintf("Step '%s' timed out after %sms", s.StepName, strconv.FormatFloat(s.Ms, 'f', -1, 64))
 }
 
 // set arms the guard of a step, or disarms it. Arming anew begins the time anew, as each attempt has its own.
@@ -47,7 +48,7 @@ func (g *guard) set(s stuck) {
 	if g.armed == nil {
 		g.armed = map[int]*time.Timer{}
 	}
-	g.armed[s.StepIndex] = time.AfterFunc(time.Duration(s.Ms)*time.Millisecond+guardGrace, func() { g.fire(&s) })
+	g.armed[s.StepIndex] = time.AfterFunc(milliseconds(s.Ms)+guardGrace, func() { g.fire(&s) })
 }
 
 // disarm ends all of them with the job.

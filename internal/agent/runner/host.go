@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -172,7 +173,7 @@ func (c *child) sleep(ctx context.Context, s sleepSpec) bool {
 	if woken {
 		return false
 	}
-	t := time.NewTimer(time.Duration(s.Ms * float64(time.Millisecond)))
+	t := time.NewTimer(milliseconds(s.Ms))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -180,6 +181,14 @@ func (c *child) sleep(ctx context.Context, s sleepSpec) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// milliseconds is a time of the script's. One beyond what Go can say, which is as good as for ever, is the longest there is.
+func milliseconds(ms float64) time.Duration {
+	if d := ms * float64(time.Millisecond); d < math.MaxInt64/2 {
+		return time.Duration(d)
+	}
+	return math.MaxInt64 / 2 // a later sum with it does not overflow
 }
 
 // endable gives a context that ends when the script wakes its id; woken says that it has done so already.

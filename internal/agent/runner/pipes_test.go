@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -125,6 +126,25 @@ func TestCommandsEndWithASignalOfTheAuthors(t *testing.T) {
 	})
 }
 
+// A command that is killed at the moment of its start ends as well.
+func TestKillAtTheStart(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, cmds(`
+  const ends = await Promise.all(Array.from({ length: 12 }, async (_, i) => {
+    const p = $~sleep 60~.nothrow();
+    for (let turns = 0; turns < 5; turns++) await null; // it starts when the present code yields
+    await p.kill(i % 2 ? 'SIGKILL' : 'SIGTERM');
+    return (await p).signal;
+  }));
+  return [...new Set(ends)];
+`), nil).succeeded()
+		equalJSON(t, j.Complete.Outputs["run"], `["SIGTERM","SIGKILL"]`)
+		if got := j.log(0); got != "" { // such as a warning of node's that many listen to one signal
+			t.Errorf("the log says %q", got)
+		}
+	})
+}
+
 // The error of a command says where the author called it, in the author's file.
 func TestFailedCommandsNameTheirCall(t *testing.T) {
 	onBothHosts(t, func(t *testing.T, host string) {
@@ -135,5 +155,79 @@ func TestFailedCommandsNameTheirCall(t *testing.T) {
 		if e := j.step("run").Error; e.ExitCode == nil || *e.ExitCode != 3 || e.Message != "Command failed with exit code 3: echo why >&2; exit 3\nwhy" {
 			t.Errorf("%+v", e)
 		}
+	})
+}
+
+// An option that cannot be followed is refused by its name, and the command does not start.
+func TestOptionsOfCommandsAreChecked(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, cmds(`
+  const said = async (f) => { try { return (await f()).stdout; } catch (e) { return e.name + ': ' + e.message; } };
+  const tests: any = {
+    unknown: () => $({ quite: true } as any)~touch ran~,
+    strange: () => $({ prefix: 'x' } as any)~touch ran~,
+    cwd: () => $({ cwd: 7 as any })~touch ran~,
+    'cwd absent': () => $({ cwd: '/absent/x' })~touch ran~,
+    'cwd a file': () => $({ cwd: '/etc/passwd' })~touch ran~,
+    env: () => $({ env: 'A=1' as any })~touch ran~,
+    'env name': () => $({ env: { 'A=B': 'x' } })~touch ran~,
+    'env value': () => $({ env: { A: { b: 1 } as any } })~touch ran~,
+    stdio: () => $({ stdio: 'out' as any })~touch ran~,
+    'stdio list': () => $({ stdio: ['pipe', 'out' as any] })~touch ran~,
+    'stdio()': () => $~touch ran~.stdio('out' as any),
+    signal: () => $({ signal: {} })~touch ran~,
+    killSignal: () => $({ killSignal: 'TERM' })~touch ran~,
+    timeoutSignal: () => $~touch ran~.timeout(5000, 'KILL'),
+    'timeout NaN': () => $~touch ran~.timeout(NaN),
+    'timeout text': () => $({ timeout: '1h' })~touch ran~,
+    'timeout below': () => $~touch ran~.timeout(-1),
+    input: () => $({ input: {} as any })~touch ran~.pipe~cat~,
+    itself: () => { const p = $~cat~.nothrow(); setTimeout(() => p.kill(), 10); return p.pipe(p); },
+    circle: () => { const a = $~cat~.nothrow(), b = $~cat~.nothrow(); a.pipe(b); setTimeout(() => { a.kill(); b.kill(); }, 10); return b.pipe(a); },
+    kill: async () => { const p = $~sleep 60~.nothrow(); await $~true~; const said = await p.kill('SIGFOO').catch((e) => e); await p.kill('SIGKILL'); await p; throw said; },
+    'kill number': async () => { const p = $~sleep 60~.nothrow(); await $~true~; const said = await p.kill(9 as any).catch((e) => e); await p.kill('SIGKILL'); await p; throw said; },
+    fine: () => $({ cwd: undefined, env: { A: undefined, B: 1 as any }, quiet: true, timeout: 1e300 })~echo fine $B; sleep 0.1~.timeout(1e17),
+    'no limit': () => $~sleep 0.1; echo done~.quiet().timeout(0),
+    relative: async () => { await $~mkdir -p sub/deep~; return $({ cwd: 'sub', quiet: true })({ cwd: 'sub/deep' })~basename "$PWD"~; },
+    'no json': async () => { (await $~echo nope~.quiet()).json(); },
+  };
+  const out = {};
+  for (const [name, f] of Object.entries(tests)) out[name] = (await said(f)).replace(/(no JSON: ).*/s, '$1…');
+  return { ...out, ran: (await $~ls~.quiet().text()) };
+`), nil).succeeded()
+		want := map[string]string{
+			"unknown": "TypeError: $ has no option 'quite'; did you mean 'quiet'?", "strange": "TypeError: $ has no option 'prefix'",
+			"cwd": "TypeError: cwd must be the path of a folder, not 7", "cwd absent": "Error: start command: cwd: stat /absent/x: no such file or directory",
+			"cwd a file": "Error: start command: cwd: /etc/passwd is not a folder", "env": "TypeError: env must be a map of variables, not \"A=1\"",
+			"env name": "TypeError: env: \"A=B\" cannot be the name of a variable", "env value": "TypeError: env 'A' must hold texts, not {\"b\":1}",
+			"stdio":      "TypeError: stdio must be 'pipe', 'inherit' or 'ignore', or a list of those for stdin, stdout and stderr, not \"out\"",
+			"stdio list": "TypeError: stdio must be 'pipe', 'inherit' or 'ignore', or a list of those for stdin, stdout and stderr, not [\"pipe\",\"out\"]",
+			"stdio()":    "TypeError: stdio must be 'pipe', 'inherit' or 'ignore', or a list of those for stdin, stdout and stderr, not [\"out\",\"pipe\",\"pipe\"]",
+			"signal":     "TypeError: signal must be an AbortSignal, not {}", "killSignal": "TypeError: a signal must be named like SIGTERM, not \"TERM\"",
+			"timeoutSignal": "TypeError: a signal must be named like SIGTERM, not \"KILL\"",
+			"timeout NaN":   "TypeError: a time must be a number of milliseconds or like 500ms, 10s or 2m, not NaN",
+			"timeout text":  "TypeError: a time must be a number of milliseconds or like 500ms, 10s or 2m, not \"1h\"",
+			"timeout below": "TypeError: a time must be a number of milliseconds or like 500ms, 10s or 2m, not -1",
+			"input":         "TypeError: the input of a command must be text, bytes or the output of another command",
+			"itself":        "TypeError: a command cannot be piped into itself", "circle": "TypeError: a command cannot be piped into itself",
+			"kill": "Error: unknown signal \"SIGFOO\"", "kill number": "TypeError: a signal must be named like SIGTERM, not 9",
+			"fine": "fine 1\n", "no limit": "done\n", "relative": "deep\n", "no json": "SyntaxError: what the command printed is no JSON: …", "ran": "sub\n",
+		}
+		var got map[string]string
+		must(t, json.Unmarshal(j.Complete.Outputs["run"], &got))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// The error of a command offers what its output would.
+func TestErrorsOfCommandsCarryTheOutput(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, cmds(`
+  const e = await $~printf '{"a":1}\n'; echo bad >&2; exit 3~.quiet().catch((e) => e);
+  return { error: e instanceof Error, ok: e.ok, text: e.text(), lines: e.lines(), json: e.json(), bytes: e.buffer().length, code: e.exitCode, signal: e.signal, stderr: e.stderr };
+`), nil).succeeded()
+		equalJSON(t, j.Complete.Outputs["run"], `{"error":true,"ok":false,"text":"{\"a\":1}\n","lines":["{\"a\":1}"],"json":{"a":1},"bytes":8,"code":3,"signal":null,"stderr":"bad\n"}`)
 	})
 }

@@ -37,14 +37,36 @@ func TestCommands(t *testing.T) {
 	})
 }
 
-func TestCommandsRefuseWhatHasNoText(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", workflow("step('x', async ({ $ }) => { const out = []; for (const v of [undefined, null, {}, () => 1, Symbol('s'), 'a\\0b', [['deep', 1, true, 2n]]]) {\n"+
-		"  try { out.push(await $`printf '%s ' ${v}`.text()) } catch (e) { out.push(e.message) } } return out })"), nil).succeeded()
-	equalJSON(t, j.Complete.Outputs["x"], `["value 1 of a command is undefined; text, a number, a boolean or a list of them is needed",
-		"value 1 of a command is null; text, a number, a boolean or a list of them is needed","value 1 of a command is an object; text, a number, a boolean or a list of them is needed",
-		"value 1 of a command is function; text, a number, a boolean or a list of them is needed","value 1 of a command is symbol; text, a number, a boolean or a list of them is needed",
-		"value 1 of a command holds a NUL character, which no argument can","deep 1 true 2 "]`)
+func TestValuesOfEveryKind(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, cmds(`
+  const text = async (v) => { try { return await $~printf '[%s]' ${v}~.quiet().text(); } catch (e) { return e.name + ': ' + e.message; } };
+  const { Buffer } = globalThis as any;
+  const out: any = {
+    undefined: undefined, null: null, object: {}, function: () => 1, symbol: Symbol('s'), nul: 'a\0b', map: new Map([['k', 1]]), set: new Set([1]), invalid: new Date(NaN), 'in a list': ['a', undefined],
+    list: [['deep', 1, true, 2n]], 'empty text': '', 'empty list': [], number: -1.5, nan: NaN, date: new Date(0), url: new URL('http://x/a?b'), pattern: /a b/, error: new Error('x'),
+    bytes: new TextEncoder().encode('é b'), output: await $~printf 'a b\n\n'~.quiet(), command: $~echo "c d"~.quiet(), promise: Promise.resolve(['e f', 'g']), promises: [Promise.resolve('h'), 'i'],
+    rejected: { then: (_, no) => no(new Error('no value')) }, failed: $~echo why >&2; exit 3~.quiet(), 'promise of nothing': Promise.resolve(),
+  };
+  for (const [name, v] of Object.entries(out)) out[name] = await text(v);
+  return out;
+`), nil).succeeded()
+		refused := func(kind string) string {
+			return "TypeError: value 1 of a command is " + kind + "; text, a number, a boolean or a list of them is needed"
+		}
+		want := map[string]string{
+			"undefined": refused("undefined"), "null": refused("null"), "object": refused("an object"), "function": refused("function"), "symbol": refused("symbol"),
+			"nul": "TypeError: value 1 of a command holds a NUL character, which no argument can", "map": refused("an object (Map)"), "set": refused("an object (Set)"),
+			"invalid": "[Invalid Date]", "in a list": refused("undefined"), "list": "[deep][1][true][2]", "empty text": "[]", "empty list": "[]", "number": "[-1.5]", "nan": "[NaN]",
+			"date": "[1970-01-01T00:00:00.000Z]", "url": "[http://x/a?b]", "pattern": "[/a b/]", "error": "[Error: x]", "bytes": "[é b]", "output": "[a b\n]", "command": "[c d]",
+			"promise": "[e f][g]", "promises": "[h][i]", "rejected": "Error: no value", "failed": "ProcessError: Command failed with exit code 3: echo why >&2; exit 3\nwhy", "promise of nothing": refused("undefined"),
+		}
+		var got map[string]string
+		must(t, json.Unmarshal(j.Complete.Outputs["run"], &got))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 // Whatever a value holds and whatever quotes stand around it, the command gets the value and never runs it.

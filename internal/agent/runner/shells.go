@@ -75,8 +75,12 @@ type shells struct {
 	mu      sync.Mutex
 	closed  bool
 	running map[string]*command
+	early   map[string]signalSpec // of commands that are not running yet: calls of the script run side by side
 	readers sync.WaitGroup
 }
+
+// maxEarly bounds the signals that wait for their command; more can only be leftovers for commands that had just ended.
+const maxEarly = 1000
 
 // command is a running one.
 type command struct {
@@ -88,7 +92,7 @@ type command struct {
 
 // newShells looks for the shell only when the first command needs it.
 func newShells(out *outgoing) *shells {
-	return &shells{out: out, running: map[string]*command{}, pipes: newPipes(), shell: sync.OnceValues(findShell)}
+	return &shells{out: out, running: map[string]*command{}, early: map[string]signalSpec{}, pipes: newPipes(), shell: sync.OnceValues(findShell)}
 }
 
 // shell is the program that runs the scripts, and what makes it strict.
@@ -130,7 +134,7 @@ func (s *shells) run(ctx context.Context, spec spawnSpec) (spawned, error) {
 	if err != nil {
 		closeAll(outR, errR)
 		stdout.closeSinks()
-		return spawned{}, fmt.Errorf("start command: %w", err)
+		return spawned{}, fmt.Errorf("start command: %w", startError(spec.Cwd, err))
 	}
 	if f, ok := cmd.Stdin.(*os.File); ok {
 		f.Close() // the command has it now, and must be the only one: its end is what the writer waits for
@@ -149,6 +153,18 @@ func (s *shells) run(ctx context.Context, spec spawnSpec) (spawned, error) {
 	awaitOutput(read, stdout, stderr)
 	s.forget(spec.ID)
 	return result(cmd.ProcessState, stdout, stderr), nil
+}
+
+// startError tells a folder that is not there from a shell that is not: the system's error names the shell in both cases.
+func startError(cwd string, err error) error {
+	info, missing := os.Stat(cwd)
+	switch {
+	case missing != nil:
+		return fmt.Errorf("cwd: %w", missing)
+	case !info.IsDir():
+		return fmt.Errorf("cwd: %s is not a folder", cwd)
+	}
+	return err
 }
 
 // connect opens what the command's stdout goes to beside the log.
@@ -296,7 +312,11 @@ func (s *shells) start(id string, cmd *exec.Cmd, stdout *capture) (<-chan struct
 		c := &command{cmd: cmd, stdout: stdout}
 		if err == nil {
 			s.running[id] = c
+			if early, ok := s.early[id]; ok {
+				s.signalLocked(c, early)
+			}
 		}
+		delete(s.early, id)
 		s.mu.Unlock()
 		started <- err
 		if err != nil {
@@ -331,25 +351,36 @@ func (s *shells) forget(id string) {
 	}
 }
 
-// signal sends the signal to a command's group. One that has ended is no error.
+// signal sends the signal to a command's group, at its start if it has not been started yet. One that has ended is no
+// error.
 func (s *shells) signal(spec signalSpec) error {
-	sig, ok := signalNamed(spec.Signal)
-	if !ok {
+	if _, ok := signalNamed(spec.Signal); !ok {
 		return fmt.Errorf("unknown signal %q", spec.Signal)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.running[spec.ID]
-	if c == nil || c.ended {
+	if c := s.running[spec.ID]; c != nil {
+		s.signalLocked(c, spec)
 		return nil
 	}
+	if len(s.early) >= maxEarly {
+		clear(s.early)
+	}
+	s.early[spec.ID] = spec
+	return nil
+}
+
+func (s *shells) signalLocked(c *command, spec signalSpec) {
+	if c.ended {
+		return
+	}
+	sig, _ := signalNamed(spec.Signal) // it is known: signal has looked
 	signalGroup(c.cmd.Process, sig)
 	if spec.GraceMs > 0 && c.kill == nil {
 		c.kill = time.AfterFunc(time.Duration(spec.GraceMs)*time.Millisecond, func() {
 			_ = s.signal(signalSpec{ID: spec.ID, Signal: "SIGKILL"})
 		})
 	}
-	return nil
 }
 
 // close kills what still runs and waits for it, but not for output that something out of reach holds open.

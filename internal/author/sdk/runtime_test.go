@@ -122,14 +122,16 @@ runtime.setJobOutputsMap({
   build: { 'step-1': { tag: 'v1' } }, plain: { version: { n: 1 } },
   tests: { byMatrix: { 20: { 'step-1': { v: 'a' } } }, merged: { 'step-1': { v: 'a' } } },
   hosts: { byHost: { h1: { s: { x: 1 } } }, summary: {} },
+  fleet: { byHost: { h1: { 'step-1': { x: 1 } }, h2: { 'step-1': { x: 2, y: 3 } } }, summary: { succeededHosts: ['h1', 'h2'], failedHosts: [], outputs: { 'step-1': [{ x: 1 }, { x: 2, y: 3 }] } } },
 });
+const fleet = job('fleet', { runsOnAll: 'x', run: async () => ({}) });
 const first = step('first', async () => {});
 const bare = async () => {};
 runtime.setStepRefMap(new Map([[bare, 'step-1'], [first, 'first']]));
 runtime.setStepOutputsMap({ first: { a: 1 }, 'step-1': { b: 2 } });
 const cases = {
   flatObject: () => runtime.jobOutputs(build), flatName: () => runtime.jobOutputs({ name: 'build' }), result: () => [build.result.tag, plain.result.version.n, plain.result.none.n ?? null],
-  matrix: () => [runtime.jobOutputs(tests).byMatrix['20'].v, runtime.jobOutputs(tests).merged.v, tests.result.v], hosts: () => runtime.jobOutputs('hosts').byHost.h1.s.x,
+  matrix: () => [runtime.jobOutputs(tests).byMatrix['20'].v, runtime.jobOutputs(tests).merged.v, tests.result.v], hosts: () => runtime.jobOutputs('hosts').byHost.h1.s.x, fleet: () => runtime.jobOutputs(fleet),
   steps: () => [runtime.outputsOf(first), runtime.outputsOf(bare), runtime.outputsOf('first'), runtime.outputsOf('none') ?? null, first.result.a],
   needs: () => runtime.buildNeedsContext({
     needs: ['plain', { name: 'tests', runOn: ['success'] }, { group: 'g', runOn: ['success'] }, { group: 'none', runOn: [] }],
@@ -157,6 +159,7 @@ export async function rules() {
 		{"result", `["v1",1,null]`},
 		{"matrix", `["a","a","a"]`},
 		{"hosts", `1`},
+		{"fleet", `{"byHost":{"h1":{"x":1},"h2":{"x":2,"y":3}},"summary":{"succeededHosts":["h1","h2"],"failedHosts":[],"outputs":{"x":[1,2],"y":[3]}}}`},
 		{"steps", `[{"a":1},{"b":2},{"a":1},null,1]`},
 		{"needs", `{"plain":{"result":{"version":{"n":1}},"status":"success"},"tests":[{"name":"tests (a)","result":{"x":2},"status":"success"},{"name":"tests (b)","result":{"x":1},"status":"failed"}],"g":[{"name":"made","result":{"y":1},"status":"success"}],"none":[]}`},
 		{"noNeeds", `"none"`},

@@ -13,7 +13,7 @@ declare module '@kici-dev/sdk' {
     /** Environment variables. */
     env: Record<string, string | undefined>;
     /** Sets a variable for later steps. */
-    setEnv(name: string, value: string): void;
+    setEnv(name: string, value: string | number | boolean): void;
     /** Puts a folder at the front of PATH for later steps. */
     addPath(folder: string): void;
     /** Aborted when the step must stop: cancelled, timed out, or a sibling failed. */
@@ -187,7 +187,7 @@ declare module '@kici-dev/sdk' {
 
   /**
    * Runs commands with bash (with sh where there is none), strict: `set -euo pipefail`. A value in the template is one
-   * argument whatever it holds, a list several. Options in brackets give a shell with those:
+   * argument whatever it holds, a list several; promises and other commands are awaited first. Options in brackets give a shell with those:
    * `` $({ cwd: 'web' })`npm test` ``.
    */
   export interface Shell {
@@ -196,7 +196,7 @@ declare module '@kici-dev/sdk' {
   }
 
   export interface ShellOptions {
-    /** Where the command runs. Default: the folder of the step. */
+    /** Where the command runs, from the folder of the step, which is the default. */
     cwd?: string;
     /** Variables to add; undefined takes one away. */
     env?: Record<string, string | undefined>;
@@ -256,6 +256,16 @@ declare module '@kici-dev/sdk' {
     readonly exitCode: number | null;
     /** Such as `SIGTERM`, null when it exited by itself. */
     readonly signal: string | null;
+    /** false. */
+    readonly ok: boolean;
+    /** stdout, as with ShellOutput. */
+    text(): string;
+    /** The lines of stdout. */
+    lines(): string[];
+    /** stdout, read as JSON. */
+    json<T = any>(): T;
+    /** The bytes of stdout; on Node a Buffer. */
+    buffer(): Uint8Array;
   }
 
   /** A command at work. `await` gives its output; `for await` its lines, as they come. */
@@ -344,5 +354,5 @@ declare module '@kici-dev/sdk' {
   /** True on the host of that index in a fan-out; outside of one the index is 0. */
   export function onlyOnFanoutIndex(index: number): Rule;
   /** Whether the event is of that type. */
-  export function isEventType(event: EventEnvelope | undefined, type: string): boolean;
+  export function isEventType<T extends string>(event: EventEnvelope | undefined, type: T): event is EventEnvelope & { type: T };
 }

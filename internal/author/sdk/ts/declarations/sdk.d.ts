@@ -26,6 +26,8 @@ declare module '@kici-dev/sdk' {
     isForkPR?: boolean;
     /** Paths that the push or pull request changes, where known. */
     changedFiles?: string[];
+    /** Whether those could be had: filters for paths pass where they could not. */
+    changedFilesStatus?: 'fetched' | 'unavailable';
     /** The kind of forge: `github`, `generic`, `local`. */
     provider?: string;
     /** Who did it, as the forge calls them. */

@@ -12,6 +12,8 @@ export interface Host {
   within?<T>(step: number, fn: () => Promise<T>): Promise<T>;
   /** The step that the present code belongs to, where that is known. Node only. */
   currentStep?(): number | undefined;
+  /** Lets any number of commands listen to one signal. Node only: it warns of more than ten. */
+  manyListeners?(signal: object): void;
   /** Set by this script: where output without an owner goes. */
   ownerless?(): number;
 }

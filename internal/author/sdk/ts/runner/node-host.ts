@@ -2,6 +2,7 @@
 // standard streams belong to the author's code. It is transformed alone and not bundled.
 
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { setMaxListeners } from 'node:events';
 import { writeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { pathToFileURL } from 'node:url';
@@ -49,6 +50,7 @@ function take(message: any): void {
   }),
   within: (step: number, fn: () => Promise<unknown>) => owner.run(step, fn),
   currentStep: () => owner.getStore(),
+  manyListeners: (signal: AbortSignal) => setMaxListeners(0, signal),
 };
 
 // Code that nobody started as part of a step (a listener, an emitter) has no owner of its own; the script guesses.

@@ -1,6 +1,8 @@
 // The script of a command. A value in a template never becomes part of the command's text: it is put into a shell variable
 // and the text refers to that, so no value can be read as a command, whatever quotes stand around it.
 
+import { bytesOf, utf8Decode } from '../web/bytes';
+
 /** What a command printed, as a value of another one: without the end of its last line. */
 export abstract class Printed {
   abstract readonly stdout: string;
@@ -48,9 +50,28 @@ function textsOf(value: unknown, position: number): string[] {
     case 'string': return [checked(value, position)];
     case 'number': case 'boolean': case 'bigint': return [String(value)];
     case 'object':
-      if (value !== null && value.toString !== Object.prototype.toString) return [checked(String(value), position)];
+      return [checked(textOf(value, position), position)];
   }
-  throw new TypeError(`value ${position} of a command is ${value === null ? 'null' : typeof value === 'object' ? 'an object' : typeof value}; text, a number, a boolean or a list of them is needed`);
+  throw refusal(value, position);
+}
+
+// textOf is the text of an object, the same on every host.
+function textOf(value: any, position: number): string {
+  const bytes = bytesOf(value);
+  if (bytes !== undefined) return utf8Decode(bytes).text;
+  if (value instanceof Date && !Number.isNaN(value.getTime())) return value.toISOString();
+  if (value === null || value.toString === Object.prototype.toString) throw refusal(value, position);
+  return String(value);
+}
+
+function refusal(value: unknown, position: number): TypeError {
+  return new TypeError(`value ${position} of a command is ${kind(value)}; text, a number, a boolean or a list of them is needed`);
+}
+
+function kind(value: unknown): string {
+  if (value === null || typeof value !== 'object') return value === null ? 'null' : typeof value;
+  const name = value.constructor?.name;
+  return !name || name === 'Object' ? 'an object' : `an object (${name})`;
 }
 
 function checked(text: string, position: number): string {

@@ -3,6 +3,7 @@
 import { base64Decode, base64Encode, bytesOf, utf8Encode } from '../web/bytes';
 import { host, log, timer } from './host';
 import { Printed, compose, type Command } from './quoting';
+import { checkOptions, checkSignal, milliseconds, type Options, type Stdio } from './shell-options';
 import { AbortError, type Signal } from './signal';
 
 /** What one `$` is bound to. */
@@ -14,29 +15,6 @@ export interface ShellScope {
   /** Commands at work, so that the end of a step can wait for those it kills. */
   running: Set<Promise<unknown>>;
 }
-
-/** What may be given to `$` in brackets. */
-interface Options {
-  cwd?: string;
-  /** Added to the step's environment; undefined takes a variable away. */
-  env?: Record<string, string | undefined>;
-  quiet?: boolean;
-  verbose?: boolean;
-  nothrow?: boolean;
-  /** What the command reads: text, bytes or what another command printed. */
-  stdin?: unknown;
-  input?: unknown;
-  /** Milliseconds, or a text such as `10s`. */
-  timeout?: number | string;
-  timeoutSignal?: string;
-  /** Ends the command when it is aborted. */
-  signal?: Signal;
-  /** Of kill() and of an abort; SIGTERM. */
-  killSignal?: string;
-  stdio?: Stdio | [Stdio?, Stdio?, Stdio?];
-}
-
-type Stdio = 'pipe' | 'inherit' | 'ignore';
 
 interface Ended {
   stdout: string;
@@ -65,7 +43,13 @@ export class ProcessOutput extends Printed {
   get ok(): boolean { return this.exitCode === 0; }
   text(): string { return this.stdout; }
   lines(): string[] { return linesOf(this.stdout); }
-  json(): any { return JSON.parse(this.stdout); }
+  json(): any {
+    try {
+      return JSON.parse(this.stdout);
+    } catch (e: any) {
+      throw new SyntaxError(`what the command printed is no JSON: ${e.message}`);
+    }
+  }
   buffer(): Uint8Array { return asBuffer(this.raw === undefined ? utf8Encode(this.stdout) : base64Decode(this.raw)!); }
   valueOf(): string { return this.stdout.trimEnd(); }
   toString(): string { return this.stdout; }
@@ -84,6 +68,7 @@ export class ProcessError extends Error {
   readonly stderr: string;
   readonly exitCode: number | null;
   readonly signal: string | null;
+  declare private readonly output: ProcessOutput;
   constructor(message: string, ended: Ended) {
     super(message);
     this.name = 'ProcessError';
@@ -91,7 +76,13 @@ export class ProcessError extends Error {
     this.stderr = ended.stderr;
     this.exitCode = ended.exitCode;
     this.signal = ended.signal ?? null;
+    Object.defineProperty(this, 'output', { value: new ProcessOutput(ended) });
   }
+  get ok(): boolean { return false; }
+  text(): string { return this.output.text(); }
+  lines(): string[] { return this.output.lines(); }
+  json(): any { return this.output.json(); }
+  buffer(): Uint8Array { return this.output.buffer(); }
 }
 
 function linesOf(text: string): string[] {
@@ -121,8 +112,9 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
   private readonly files: string[] = [];
   private piped = false;
   private copied?: Promise<void>;
+  private command?: Command; // known once its values are
 
-  constructor(private readonly scope: ShellScope, private readonly command: Command, options: Options) {
+  constructor(private readonly scope: ShellScope, private readonly composed: Command | Promise<Command>, options: Options) {
     this.options = { ...options };
     this.at = new Error('command').stack ?? '';
     this.result = Promise.resolve().then(() => this.run());
@@ -160,6 +152,7 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
 
   /** Ends the command and all it started, after a moment by force. */
   async kill(signal = this.options.killSignal ?? 'SIGTERM'): Promise<void> {
+    checkSignal(signal);
     if (this.ended) return;
     this.killed = signal;
     if (this.started) await host.call('signal', { id: this.id, signal, graceMs: signal === 'SIGKILL' ? 0 : graceMs });
@@ -184,9 +177,10 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
    * the other command; it fails when either of them does.
    */
   pipe(to: any, ...values: unknown[]): any {
-    if (Array.isArray(to) && Array.isArray((to as any).raw)) to = new ProcessPromise(this.scope, compose(to as any, values), this.options.quiet ? { quiet: true } : {});
+    if (Array.isArray(to) && Array.isArray((to as any).raw)) to = new ProcessPromise(this.scope, composed(to as any, values), this.options.quiet ? { quiet: true } : {});
     if (to instanceof ProcessPromise) {
-      to.unstarted('input');
+      for (let one: ProcessPromise | undefined = this; one; one = one.source) if (one === to) throw new TypeError('a command cannot be piped into itself');
+      to.unstarted('pipe() into a command');
       to.source = this;
       to.stdinPipe = this.tee();
       this.piped = true;
@@ -245,24 +239,37 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
     }
   }
 
-  // release lets nobody wait for a command that is not started.
-  private release(why: string): never {
+  // abandon lets nobody wait for a command that is not started.
+  private abandon(): void {
+    this.started = this.ended = true;
     for (const pipe of this.tees) void host.call('write', { pipe, end: true });
     if (this.stdinPipe !== undefined) void host.call('lines', { pipe: this.stdinPipe, end: true });
-    throw new AbortError(`command not started: ${why}`);
+  }
+
+  private checkStart(): void {
+    for (const signal of [this.scope.signal, this.options.signal]) if (signal?.aborted) throw new AbortError(`command not started: ${reasonOf(signal)}`);
+    if (this.killed) throw new AbortError('command not started: it was killed');
   }
 
   private async run(): Promise<ProcessOutput> {
     const { scope, options } = this;
+    let spec: object;
+    try {
+      this.command = await this.composed;
+      checkOptions(options);
+      this.checkStart();
+      spec = this.spec();
+    } catch (e) {
+      this.abandon();
+      throw e;
+    }
+    this.started = true;
     const signals = [scope.signal, options.signal];
-    for (const signal of signals) if (signal?.aborted) this.release(reasonOf(signal));
-    if (this.killed) this.release('it was killed');
     const onAbort = () => void this.kill();
     for (const signal of signals) signal?.addEventListener('abort', onAbort);
     const ms = options.timeout === undefined ? 0 : milliseconds(options.timeout);
     const limit = ms > 0 ? timer(ms) : undefined;
-    this.started = true;
-    const spawn: Promise<Ended> = host.call('spawn', this.spec());
+    const spawn: Promise<Ended> = host.call('spawn', spec);
     const settled = spawn.then(() => {}, () => {});
     scope.running.add(settled);
     void limit?.passed.then((passed) => {
@@ -288,7 +295,7 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
     const [stdin, stdout, stderr] = typeof stdio === 'string' ? [stdio, stdio, stdio] : stdio;
     const input = stdin === 'ignore' ? undefined : options.stdin ?? options.input;
     return {
-      id: this.id, script: this.command.script, cwd: options.cwd ?? scope.cwd, env: merged(scope.env, options.env),
+      id: this.id, script: this.command!.script, cwd: within(scope.cwd, options.cwd), env: merged(scope.env, options.env),
       stepIndex: scope.stepIndex, quiet: options.quiet ?? options.verbose === false,
       ...(this.stdinPipe !== undefined ? { stdinPipe: this.stdinPipe } : input !== undefined && inputOf(input, 'stdin', 'input')),
       ...(this.tees.length > 0 && { tees: this.tees }), ...(this.files.length > 0 && { files: this.files }), ...(this.piped && { piped: true }),
@@ -321,7 +328,7 @@ export class ProcessPromise implements PromiseLike<ProcessOutput> {
       : ended.exitCode === null ? `was ended by ${ended.signal ?? 'a signal'}` : `failed with exit code ${ended.exitCode}`;
     // The last lines say why, as a rule; the whole output is in the log.
     const said = linesOf(ended.stderr.trim() ? ended.stderr : ended.stdout).slice(-5).join('\n');
-    return `Command ${how}: ${this.command.shown}${said ? `\n${said}` : ''}`;
+    return `Command ${how}: ${this.command!.shown}${said ? `\n${said}` : ''}`;
   }
 }
 
@@ -335,13 +342,10 @@ function inputOf(value: unknown, text: string, bytes: string): object {
   return { [bytes]: base64Encode(raw) };
 }
 
-const units: Record<string, number> = { ms: 1, s: 1000, m: 60_000 };
-
-function milliseconds(time: number | string): number {
-  if (typeof time === 'number') return time;
-  const match = /^(\d+(?:\.\d+)?)(ms|s|m)$/.exec(time);
-  if (!match) throw new TypeError(`a time must be a number of milliseconds or like 500ms, 10s or 2m, not ${JSON.stringify(time)}`);
-  return Number(match[1]) * units[match[2]];
+// within gives the path of a folder that may be relative to another one.
+function within(folder: string, path: string | undefined): string {
+  if (path === undefined) return folder;
+  return /^([/\\]|[A-Za-z]:)/.test(path) ? path : `${folder}/${path}`;
 }
 
 function reasonOf(signal: Signal): string {
@@ -357,14 +361,26 @@ function merged(env: Record<string, string>, over: Options['env']): Record<strin
   return out;
 }
 
+// composed makes the command of a template. Values that are promises, such as other commands, are awaited first.
+function composed(parts: readonly string[], values: readonly unknown[]): Command | Promise<Command> {
+  return values.some(holdsPromise) ? settled(values).then((all) => compose(parts, all)) : compose(parts, values);
+}
+
+const holdsPromise = (value: any): boolean => (Array.isArray(value) ? value.some(holdsPromise) : typeof value?.then === 'function');
+
+function settled(values: readonly unknown[]): Promise<unknown[]> {
+  return Promise.all(values.map((v) => (Array.isArray(v) ? settled(v) : v)));
+}
+
 /** Makes a `$` for a scope. */
 export function shell(scope: ShellScope, defaults: Options = {}): any {
   return (first: any, ...values: unknown[]): any => {
     if (Array.isArray(first) && Array.isArray((first as any).raw)) {
       if (first.some((part) => part === undefined)) throw new TypeError('the command holds an escape sequence that JavaScript does not know; write \\\\ for a backslash');
-      return new ProcessPromise(scope, compose(first, values), defaults);
+      return new ProcessPromise(scope, composed(first, values), defaults);
     }
     if (first === null || typeof first !== 'object') throw new TypeError('$ is a template tag: $`command`, or takes options: $({cwd})`command`');
+    checkOptions(first);
     return shell(scope, { ...defaults, ...first });
   };
 }

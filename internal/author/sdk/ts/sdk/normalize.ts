@@ -119,7 +119,12 @@ export function checkVariables(env: any, name: string): void {
   if (env === undefined) return;
   if (kindOf(env) !== 'object' || typeof env.then === 'function') throw new Error(`${name} must be a map of variables, not ${shown(env)}`);
   for (const [key, value] of Object.entries(env)) {
-    if (key === '' || /[=\0]/.test(key)) throw new Error(`${name}: ${JSON.stringify(key)} cannot be the name of a variable`);
+    checkVariableName(key, name);
     if (!['string', 'number', 'boolean'].includes(typeof value)) throw new Error(`${name} '${key}' must hold texts, not ${shown(value)}`);
   }
+}
+
+/** Refuses what no process can have as the name of a variable. */
+export function checkVariableName(key: unknown, name: string): void {
+  if (typeof key !== 'string' || key === '' || /[=\0]/.test(key)) throw new Error(`${name}: ${shown(key)} cannot be the name of a variable`);
 }

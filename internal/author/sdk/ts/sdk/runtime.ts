@@ -3,15 +3,18 @@
 // bundle has, so that the author's proxies and the program see the same maps.
 
 import { WhenKeywords } from './needs';
+import { checkVariableName } from './normalize';
+import { shown } from './report';
 
 export { siteOf } from './site';
-export { normalizeApproval, normalizeCacheSpecs, normalizeRetry } from './normalize';
+export { checkVariableName, checkVariables, normalizeApproval, normalizeCacheSpecs, normalizeRetry } from './normalize';
 export { describeJob, describeWorkflow, flattenSteps, nameJobs } from './describe';
 export { combinationsOf, contextsOf, maxCombinations, readMatrix, variablesOf } from './describe-job';
 export { applyIncludeExclude, expandMatrix } from './matrix';
 export { resolveWhen } from './needs';
-export { Report, matcherOf, noResolver, type LabelReading, type Problem, type SourceLocation } from './report';
+export { Report, matcherOf, noResolver, shown, type LabelReading, type Problem, type SourceLocation } from './report';
 export { kindOf } from './schema';
+export { suggest } from './spelling';
 export { validateSchema, validateOutputs } from './schema-tools';
 
 /** Outputs by step name, of this job or of another. */
@@ -79,8 +82,17 @@ function flatten(outputs: any): unknown {
   if (outputs === null || typeof outputs !== 'object') return outputs;
   const flat = (one: any) => (one !== null && typeof one === 'object' && onlyStep in one ? one[onlyStep] : one);
   if (outputs.byMatrix) return { ...outputs, byMatrix: mapValues(outputs.byMatrix, flat), merged: flat(outputs.merged) };
-  if (outputs.byHost) return { ...outputs, byHost: mapValues(outputs.byHost, flat) };
+  if (outputs.byHost) return { ...outputs, byHost: mapValues(outputs.byHost, flat), summary: flatSummary(outputs.summary) };
   return flat(outputs);
+}
+
+// flatSummary lists, for each output of the one step, its values on all hosts that gave it.
+function flatSummary(summary: any): any {
+  const list = summary?.outputs?.[onlyStep];
+  if (!Array.isArray(list)) return summary;
+  const outputs: Record<string, unknown[]> = {};
+  for (const one of list) for (const [key, value] of Object.entries(one ?? {})) (outputs[key] ??= []).push(value);
+  return { ...summary, outputs };
 }
 
 function mapValues(map: Record<string, unknown>, f: (v: any) => unknown): Record<string, unknown> {
@@ -155,9 +167,11 @@ export function createStepSecrets(o: SecretsOptions): { api: any; accessed(): st
   };
   const mount = async (spec: any, kind: 'mountFile' | 'exposeFile', envVar?: string) => {
     const { sources, divider = '', mode = 0o600, name } = spec ?? {};
-    if (!Array.isArray(sources) || sources.length === 0) throw new Error(`secrets.${kind} needs a non-empty list of sources`);
+    if (!Array.isArray(sources) || sources.length === 0 || !sources.every((s) => typeof s === 'string')) throw new Error(`secrets.${kind} needs a non-empty list of sources`);
+    if (typeof divider !== 'string') throw new Error(`secrets.${kind}: divider must be text, not ${shown(divider)}`);
+    if (!Number.isInteger(mode) || mode < 0 || mode > 0o777) throw new Error(`secrets.${kind}: mode must be a number such as 0o600, not ${shown(mode)}`);
     const file = name ?? sources[0].replace(/[^\w.-]/g, '_');
-    if (!/^[^/\\]+$/.test(file) || file === '.' || file === '..') throw new Error(`secrets.${kind}: "${file}" is not a plain file name`);
+    if (typeof file !== 'string' || !/^[^/\\]+$/.test(file) || file === '.' || file === '..') throw new Error(`secrets.${kind}: "${file}" is not a plain file name`);
     const path = await o.host.writeFile(file, sources.map(take).join(divider), mode);
     o.host.reportMount({ sources, target: path, kind, ...(envVar && { envVar }) });
     return { path };
@@ -169,9 +183,13 @@ export function createStepSecrets(o: SecretsOptions): { api: any; accessed(): st
     // Where the server does not tell, the context is known that gave the value.
     getMeta: (key: string) =>
       Object.hasOwn(values, key) ? { value: take(key), ...(o.meta?.[key] ?? { backend: '', scope: contextOf(o, key) }) } : null,
-    expose: async (key: string, as: string = key) => o.host.setEnv(as, take(key)),
+    expose: async (key: string, as: string = key) => {
+      checkVariableName(as, 'secrets.expose');
+      o.host.setEnv(as, take(key));
+    },
     mountFile: (spec: any) => mount(spec, 'mountFile'),
     exposeFile: async (envVar: string, spec: any) => {
+      checkVariableName(envVar, 'secrets.exposeFile');
       const mounted = await mount(spec, 'exposeFile', envVar);
       o.host.setEnv(envVar, mounted.path);
       exposedFiles.push(envVar);
