@@ -135,11 +135,11 @@ func TestCheckMode(t *testing.T) {
 func TestInit(t *testing.T) {
 	t.Parallel()
 	j := run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
-export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: ['auto', { run: 'echo tool here; echo TOOL=1.2 >> "$KICI_ENV"', env: { A: 'b' } }],
+export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: [false, 'auto', { run: 'echo tool here; echo TOOL=1.2 >> "$KICI_ENV"', env: { A: 'b' } }],
   steps: [step('see', async ({ env }) => ({ tool: env.TOOL }))] })] });`, nil).succeeded()
 	equalJSON(t, j.Complete.Outputs, `{"see":{"tool":"1.2"}}`)
-	if s := j.Steps[0]; s.StepIndex != 1000001 || s.StepType != "init:1" || j.log(1000001) != "tool here" {
-		t.Errorf("%+v %s", s, j.log(1000001))
+	if s := j.Steps[0]; s.StepIndex != 1000002 || s.StepType != "init:2" || j.log(1000002) != "tool here" {
+		t.Errorf("%+v %s", s, j.log(1000002))
 	}
 	j = run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: { run: 'exit 4' }, steps: [step('never', async () => {})] })] });`, nil)
@@ -152,11 +152,11 @@ export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: { ru
 func TestMisePreset(t *testing.T) {
 	t.Parallel()
 	j := prepare(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
-export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: 'auto', steps: [step('see', async ({ env }) => ({ home: env.JAVA_HOME, path: env.PATH.split(':')[0] }))] })] });`)
+export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: 'auto', steps: [step('see', async ({ env }) => ({ home: env.JAVA_HOME, flags: env.FLAGS, path: env.PATH.split(':')[0] }))] })] });`)
 	must(t, os.WriteFile(filepath.Join(j.dir, "mise.toml"), []byte("[tools]\njava = '21'\n"), 0o600))
 	bin := filepath.Join(j.dir, ".local", "bin")
 	must(t, os.MkdirAll(bin, 0o755))
-	fake := "#!/bin/sh\ncase \"$1\" in env) printf '{\\n  \"JAVA_HOME\": \"/tools/java\",\\n  \"PATH\": \"/x\"\\n}\\n';; *) echo \"mise $*\";; esac\n"
+	fake := "#!/bin/sh\ncase \"$1\" in env) cat <<'EOF'\n{\n  \"JAVA_HOME\": \"/tools/java\",\n  \"FLAGS\": \"-a, {b}: \\\"c\\\"\",\n  \"PATH\": \"/x\"\n}\nEOF\n;; *) echo \"mise $*\";; esac\n"
 	must(t, os.WriteFile(filepath.Join(bin, "mise"), []byte(fake), 0o755))
 	j.answer = func(r Request) any {
 		if r.Op == "restore" && strings.HasPrefix(r.Key, "mise-") {
@@ -166,5 +166,5 @@ export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: 'aut
 	}
 	j.execute(nil)
 	j.wait().succeeded()
-	equalJSON(t, j.Complete.Outputs, fmt.Sprintf(`{"see":{"home":"/tools/java","path":"%s/.local/share/mise/shims"}}`, j.dir))
+	equalJSON(t, j.Complete.Outputs, fmt.Sprintf(`{"see":{"home":"/tools/java","flags":"-a, {b}: \"c\"","path":"%s/.local/share/mise/shims"}}`, j.dir))
 }

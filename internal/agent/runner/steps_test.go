@@ -3,8 +3,11 @@
 package runner
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestStepsRunInOrderAndPassOutputs(t *testing.T) {
@@ -244,6 +247,67 @@ func TestSecretOutputs(t *testing.T) {
 		}
 		if got := j.log(0); got != "[make] it is ***" {
 			t.Error(got)
+		}
+	})
+}
+
+// A mistake in a call is told by the call's name and by what it takes, the same on both hosts, before anything happens.
+func TestCallsOfTheContextAreChecked(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, "import { defineEvent, z, waitFor, waitForHostAlive, idempotent, SecretNotFoundError } from '@kici-dev/sdk';\n"+workflow(`step('calls', async (ctx: any) => {
+  const { secrets, kici, cache, files } = ctx;
+  const calls = {
+    'setEnv name': () => ctx.setEnv('A=B', 'x'), 'setEnv nothing': () => ctx.setEnv('A'), 'setEnv object': () => ctx.setEnv('A', {}), addPath: () => ctx.addPath(),
+    get: () => secrets.get('NOPE'), expose: () => secrets.expose('K', 'A=B'), sources: () => secrets.mountFile({ sources: [7] }), mode: () => secrets.mountFile({ sources: ['K'], mode: '600' }),
+    divider: () => secrets.mountFile({ sources: ['K', 'K'], divider: 7 }), name: () => secrets.mountFile({ sources: ['K'], name: 7 }), exposeFile: () => secrets.exposeFile({ sources: ['K'] }),
+    'emit nothing': () => ctx.emit(), 'emit number': () => ctx.emit(7), payload: () => ctx.emit('x', 'text'), schema: () => ctx.emit(defineEvent('e', z.string()), 'text'), target: () => ctx.emit('x', {}, { target: { repos: 'a/b' } }), 'emit option': () => ctx.emit('x', {}, { repos: ['a/b'] }),
+    secretOutput: () => ctx.setSecretOutput(), 'secretOutput number': () => ctx.setSecretOutput('k', 7), restore: () => cache.restore(), caches: () => cache.save([{ key: 'a', paths: 'p' }, { key: 'b', paths: 'p' }]), key: () => cache.save({ key: 7 }),
+    subject: () => ctx.attestProvenance(), oidc: () => kici.oidc.token(), audience: () => kici.oidc.token({ audience: 'x'.repeat(256) }), host: () => kici.inventory.get(), query: () => kici.inventory.query('linux'),
+    reboot: () => kici.host.requestReboot(5), init: () => kici.bootstrap.ensureInitRunner(), send: () => kici.bootstrap.preBootSend('box'), read: () => files.read(), write: () => files.write('f', undefined), fileMode: () => files.write('f', 'x', { mode: '755' }),
+    waitFor: () => waitFor({ timeoutMs: 10 } as any), alive: () => waitForHostAlive(undefined as any), idempotent: () => idempotent({ check: () => 1 } as any),
+  };
+  const out = {};
+  for (const [name, call] of Object.entries(calls)) out[name] = await Promise.resolve().then(call).then(() => 'passes', (e) => e.message);
+  return out;
+})`), map[string]any{"secrets": map[string]any{"K": "secret-value"}}).succeeded()
+		want := map[string]string{
+			"setEnv name": `setEnv: "A=B" cannot be the name of a variable`, "setEnv nothing": "setEnv 'A' must hold texts, not undefined", "setEnv object": "setEnv 'A' must hold texts, not {}",
+			"addPath": "addPath needs a folder, not undefined",
+			"get":     `Secret "NOPE" not found. Available keys: K. Use ctx.secrets.has('NOPE') to check existence, or await ctx.secrets.get('NOPE') in a try/catch.`,
+			"expose":  `secrets.expose: "A=B" cannot be the name of a variable`, "sources": "secrets.mountFile needs a non-empty list of sources",
+			"mode": `secrets.mountFile: mode must be a number such as 0o600, not "600"`, "divider": "secrets.mountFile: divider must be text, not 7", "name": `secrets.mountFile: "7" is not a plain file name`,
+			"exposeFile":   `secrets.exposeFile: {"sources":["K"]} cannot be the name of a variable`,
+			"emit nothing": "emit needs the name of an event, or what defineEvent gives, not undefined", "emit number": "emit needs the name of an event, or what defineEvent gives, not 7",
+			"payload": `emit x: the payload must be an object, not "text"`, "schema": `emit e: the payload must be an object, not "text"`,
+			"target": `emit x: target must be { repos: [...] }, not {"repos":"a/b"}`, "emit option": "emit x has no option 'repos', only target: { repos: [...] }",
+			"secretOutput": "setSecretOutput needs a name, not undefined", "secretOutput number": "secret output 'k' must be text", "restore": "the cache must be one { key, paths }, not undefined",
+			"caches": `the cache must be one { key, paths }, not [{"key":"a","paths":"p"},{"key":"b","paths":"p"}]`, "key": "cache.key must be text",
+			"subject": "attestProvenance needs a subject with a name", "oidc": "oidc.token needs an audience of 1 to 255 characters, not undefined",
+			"audience": `oidc.token needs an audience of 1 to 255 characters, not "` + strings.Repeat("x", 79) + "…", "host": "inventory.get needs the id of an agent, not undefined",
+			"query": `inventory.query takes a map, not "linux"`, "reboot": "host.requestReboot takes a map, not 5", "init": "bootstrap.ensureInitRunner needs the id of an agent, not undefined",
+			"send": "bootstrap.preBootSend needs an inputSecret, the name of a secret, not undefined", "read": "files.read needs a path, not undefined", "write": "a file cannot hold undefined",
+			"fileMode": `files.write: mode must be a number such as 0o755, not "755"`, "waitFor": "waitFor needs a function check", "alive": "waitForHostAlive needs the id of an agent, not undefined",
+			"idempotent": "idempotent needs a function apply",
+		}
+		var got map[string]string
+		must(t, json.Unmarshal(j.Complete.Outputs["calls"], &got))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if len(j.Requests) > 0 || len(j.Mounts) > 0 {
+			t.Errorf("the agent was asked: %+v %+v", j.Requests, j.Mounts)
+		}
+	})
+}
+
+// Whatever is logged, logging it fails no step.
+func TestEverythingCanBeLogged(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`step('s', async ({ log }) => { const ring = { n: 1 } as any; ring.ring = ring;
+  log.info(); log.info(undefined, null, 2n, Symbol('x'), () => 1); log.warn(ring); log.error(new Error('boom'), { b: 2n }, new Map([['k', 1]]), new Set([1])); log.info({ toJSON() { throw 1 } }); })`), nil).succeeded()
+		want := []string{"[s] ", "[s] undefined null 2n Symbol(x) () => 1", `[s] [warn] {"n":1,"ring":"[seen above]"}`, `[s] [error] boom {"b":"2n"} {"map":[["k",1]]} {"set":[1]}`, "[s] [object Object]"}
+		if diff := cmp.Diff(want, j.Logs[0]); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

@@ -1,5 +1,6 @@
 // Talking with the agent: questions that it answers, and its orders.
 
+import { kindOf, shown } from '@kici-dev/sdk/runtime';
 import { host, timer } from './host';
 
 /** How long each kind of question may take, in milliseconds. */
@@ -86,11 +87,14 @@ export class Agent {
 
   /** `ctx.emit`: the receipt says under which id the event was stored, or which request got no answer. An event made with
    * defineEvent has its payload checked. */
-  async emitEvent(event: string | { name: string; schema?: any }, payload: unknown = {}, options?: { target?: { repos?: string[] } }): Promise<{ deliveryId: string }> {
-    const { name, schema } = typeof event === 'string' ? { name: event, schema: undefined } : event;
+  async emitEvent(event: string | { name: string; schema?: any }, payload: unknown = {}, options: { target?: { repos?: string[] } } = {}): Promise<{ deliveryId: string }> {
+    const { name, schema } = typeof event === 'string' ? { name: event, schema: undefined } : event ?? {};
+    if (typeof name !== 'string' || name === '') throw new TypeError(`emit needs the name of an event, or what defineEvent gives, not ${shown(event)}`);
+    const target = targetOf(name, options);
     try {
       const checked = schema ? schema.parse(payload) : payload;
-      const { deliveryId } = await this.ask('event.emit', { eventName: name, payload: checked, ...(options?.target && { target: options.target }) }, `emit ${name}`);
+      if (kindOf(checked) !== 'object') throw new TypeError(`emit ${name}: the payload must be an object, not ${shown(checked)}`);
+      const { deliveryId } = await this.ask('event.emit', { eventName: name, payload: checked, ...(target && { target }) }, `emit ${name}`);
       return { deliveryId };
     } catch (e) {
       if (e instanceof AgentTimeoutError) return { deliveryId: `timeout-${e.requestId}` };
@@ -99,26 +103,58 @@ export class Agent {
   }
 }
 
+// targetOf gives the repositories that an event is for. What names none would go to all.
+function targetOf(name: string, options: any): { repos?: string[] } | undefined {
+  const [unknown] = Object.keys(options ?? {}).filter((key) => key !== 'target');
+  if (unknown !== undefined) throw new TypeError(`emit ${name} has no option '${unknown}', only target: { repos: [...] }`);
+  const target = options?.target;
+  if (target === undefined) return undefined;
+  const repos = target?.repos;
+  const right = kindOf(target) === 'object' && (repos === undefined || Array.isArray(repos) && repos.every((r) => typeof r === 'string'));
+  if (!right) throw new TypeError(`emit ${name}: target must be { repos: [...] }, not ${shown(target)}`);
+  return target;
+}
+
+// idOf refuses what is no id of an agent.
+function idOf(what: string, id: unknown): string {
+  if (typeof id !== 'string' || id === '') throw new TypeError(`${what} needs the id of an agent, not ${shown(id)}`);
+  return id;
+}
+
+// optionsOf refuses what is no map.
+function optionsOf(what: string, options: unknown): object {
+  if (kindOf(options) !== 'object') throw new TypeError(`${what} takes a map, not ${shown(options)}`);
+  return options as object;
+}
+
+const maxAudience = 255;
+
 /** `ctx.kici`. Tokens are masked before the step gets them. */
 export function kiciApi(agent: Agent, jobId: string): any {
   return {
     infrastructure: { list: () => agent.api('infrastructure.list') },
     inventory: {
-      query: (selector: object = {}) => agent.api('inventory.query', selector),
-      get: (agentId: string) => agent.api('inventory.get', { agentId }),
+      query: async (selector: object = {}) => agent.api('inventory.query', optionsOf('inventory.query', selector)),
+      get: async (agentId: string) => agent.api('inventory.get', { agentId: idOf('inventory.get', agentId) }),
     },
     oidc: {
       token: async (options: { audience: string }) => {
-        const result = await agent.api('oidc.token.request', { jobId, audience: options?.audience });
+        const audience: unknown = options?.audience;
+        if (typeof audience !== 'string' || audience === '' || audience.length > maxAudience) throw new TypeError(`oidc.token needs an audience of 1 to ${maxAudience} characters, not ${shown(audience)}`);
+        const result = await agent.api('oidc.token.request', { jobId, audience });
         const token = typeof result === 'string' ? result : result?.token;
         if (typeof token === 'string') host.emit({ type: 'kici.mask', values: [token] });
         return result;
       },
     },
-    host: { requestReboot: async (options: object = {}) => void (await agent.api('host.requestReboot', options)) },
+    host: { requestReboot: async (options: object = {}) => void (await agent.api('host.requestReboot', optionsOf('host.requestReboot', options))) },
     bootstrap: {
-      ensureInitRunner: (targetAgentId: string) => agent.api('kici.ensureInitRunner', { targetAgentId }),
-      preBootSend: async (targetAgentId: string, options: object) => void (await agent.api('kici.preBootSend', { targetAgentId, ...options })),
+      ensureInitRunner: async (id: string) => agent.api('kici.ensureInitRunner', { targetAgentId: idOf('bootstrap.ensureInitRunner', id) }),
+      preBootSend: async (id: string, options: any) => {
+        const targetAgentId = idOf('bootstrap.preBootSend', id);
+        if (typeof options?.inputSecret !== 'string') throw new TypeError(`bootstrap.preBootSend needs an inputSecret, the name of a secret, not ${shown(options?.inputSecret)}`);
+        await agent.api('kici.preBootSend', { targetAgentId, ...options });
+      },
     },
   };
 }

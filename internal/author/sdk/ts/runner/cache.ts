@@ -1,7 +1,7 @@
 // Caches of the user: declared on jobs and steps, and `ctx.cache`. Archives are made and opened by the host; where they
 // are kept is the orchestrator's to say. A cache that fails makes a job slower and never fails it.
 
-import { normalizeCacheSpecs } from '@kici-dev/sdk/runtime';
+import { normalizeCacheSpecs, shown } from '@kici-dev/sdk/runtime';
 import { host, log } from './host';
 import type { Job } from './job';
 import { describeError } from './outcome';
@@ -81,7 +81,11 @@ async function reported(index: number, what: 'restore' | 'save', spec: Spec, fn:
 
 /** `ctx.cache`. */
 export function cacheApi(job: Job, index: number): any {
-  const one = (spec: any): Spec => normalizeCacheSpecs(spec)![0];
+  const one = (spec: any): Spec => {
+    const [only, ...more] = normalizeCacheSpecs(spec) ?? [];
+    if (!only || more.length > 0) throw new TypeError(`the cache must be one { key, paths }, not ${shown(spec)}`);
+    return only;
+  };
   const safely = async <T>(what: string, spec: any, fn: (s: Spec) => Promise<T>, otherwise: T): Promise<T> => {
     const read = one(spec);
     try {

@@ -1,6 +1,6 @@
 // `ctx`: what a step's functions see.
 
-import { createStepSecrets, jobOutputs, outputsOf } from '@kici-dev/sdk/runtime';
+import { checkVariables, createStepSecrets, jobOutputs, outputsOf, shown } from '@kici-dev/sdk/runtime';
 import { artifactsApi } from './artifact';
 import { cacheApi } from './cache';
 import { filesApi } from './files';
@@ -46,8 +46,15 @@ export function makeContext(job: Job, index: number, logName: string, signal: Si
     log: job.logger(index, logName),
     signal,
     env,
-    setEnv: (name: string, value: unknown) => { if (job.env.set(name, String(value), index)) env[name] = String(value); },
-    addPath: (dir: string) => { job.env.addPath(dir); env.PATH = job.env.snapshot().PATH; },
+    setEnv: (name: string, value: unknown) => {
+      checkVariables({ [name]: value }, 'setEnv');
+      if (job.env.set(name, String(value), index)) env[name] = String(value);
+    },
+    addPath: (dir: string) => {
+      if (typeof dir !== 'string' || dir === '') throw new TypeError(`addPath needs a folder, not ${shown(dir)}`);
+      job.env.addPath(dir);
+      env.PATH = job.env.snapshot().PATH;
+    },
     inputs: {},
     dispatchInputs: request.dispatchInputs ?? {},
     secrets: secrets.api,

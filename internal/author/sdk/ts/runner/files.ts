@@ -1,6 +1,7 @@
 // `ctx.files`: the files of the repository, on either host. Paths begin at the step's folder.
 
 import { base64Decode, base64Encode, bytesOf, utf8Decode } from '../web/bytes';
+import { shown } from '@kici-dev/sdk/runtime';
 import { host } from './host';
 import { asBuffer } from './shell';
 
@@ -22,7 +23,10 @@ export function filesApi(root: string): any {
         throw e instanceof SyntaxError ? new SyntaxError(`${path}: ${e.message}`) : e;
       }
     },
-    write: async (path: string, data: unknown, options: { mode?: number } = {}) => void (await ask('write', path, { ...dataOf(data), ...(options.mode !== undefined && { mode: options.mode }) })),
+    write: async (path: string, data: unknown, { mode }: { mode?: number } = {}) => {
+      if (mode !== undefined && !(Number.isInteger(mode) && mode >= 0 && mode <= 0o777)) throw new TypeError(`files.write: mode must be a number such as 0o755, not ${shown(mode)}`);
+      await ask('write', path, { ...dataOf(data), ...(mode !== undefined && { mode }) });
+    },
     append: async (path: string, data: unknown) => void (await ask('append', path, dataOf(data))),
     exists: (path: string) => ask('exists', path),
     list: (glob: string) => ask('list', glob),

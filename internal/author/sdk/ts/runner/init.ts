@@ -18,6 +18,8 @@ interface Init {
   timeout: number;
   env: Record<string, string>;
   cache?: any;
+  /** A script that prints variables for the steps, as JSON. */
+  variables?: string;
 }
 
 // Installs mise where it is missing, then the tools; later steps get its variables, and its shims on PATH.
@@ -26,8 +28,9 @@ export PATH="$HOME/.local/bin:$PATH"
 command -v mise >/dev/null || curl -fsSL https://mise.run | sh
 mise trust --yes --all
 mise install --yes
-mise env --json | tr -d '{}"' | tr ',' '\\n' | sed -n 's/^ *\\([A-Za-z_][A-Za-z0-9_]*\\): *\\(.*\\)$/\\1=\\2/p' | grep -v '^PATH=' >> "$KICI_ENV" || true
 echo "\${MISE_DATA_DIR:-$HOME/.local/share/mise}/shims" >> "$KICI_PATH"`;
+
+const miseVariables = 'PATH="$HOME/.local/bin:$PATH" mise env --json';
 
 /** Runs the job's init. Throws with the job's error when it fails. */
 export async function runInit(job: Job): Promise<void> {
@@ -41,6 +44,7 @@ export async function runInit(job: Job): Promise<void> {
 }
 
 async function read(job: Job, entry: any, n: number): Promise<Init | undefined> {
+  if (entry === false) return undefined;
   if (entry === 'auto' || entry === 'mise') {
     const found = await miseMarkers(job);
     if (entry === 'auto' && found.length === 0) {
@@ -64,7 +68,7 @@ async function mise(job: Job, options: any, files: string[]): Promise<Init> {
   // The key covers names and contents of the files in their order.
   const sum = await $`for f in ${files}; do printf '%s\n' "$f"; cat "$f"; done | sha256sum | cut -c 1-16`.text();
   return {
-    run: miseScript, shell: options.shell ?? 'bash', timeout: options.timeout ?? defaultMs, env: options.env ?? {},
+    run: miseScript, variables: miseVariables, shell: options.shell ?? 'bash', timeout: options.timeout ?? defaultMs, env: options.env ?? {},
     cache: options.cache ?? { key: `mise-${sum.trim()}`, paths: ['~/.local/share/mise'], restoreKeys: ['mise-'] },
   };
 }
@@ -81,7 +85,12 @@ async function runOne(job: Job, init: Init, n: number): Promise<void> {
   host.emit({ type: 'step.start', stepIndex: index, stepName: name, step_type: name, state: 'running' });
   const begin = Date.now();
   const $ = shell(scope);
-  const outcome = await attempt(() => $`exec ${init.shell} -c ${init.run}`, own, scope, init.timeout, `timed out after ${init.timeout}ms`);
+  let variables: Record<string, unknown> = {};
+  const work = async () => {
+    await $`exec ${init.shell} -c ${init.run}`;
+    if (init.variables) variables = await $`exec ${init.shell} -c ${init.variables}`.quiet().json();
+  };
+  const outcome = await attempt(work, own, scope, init.timeout, `timed out after ${init.timeout}ms`);
   const error = 'error' in outcome ? describeError(outcome.error)
     : 'expired' in outcome ? { message: `timed out after ${init.timeout}ms` }
     : 'aborted' in outcome ? { message: 'aborted' } : undefined;
@@ -90,6 +99,8 @@ async function runOne(job: Job, init: Init, n: number): Promise<void> {
     durationMs: Date.now() - begin, secretsAccessed: [], ...(error && { error }),
   });
   if (error) throw new Error(`init[${n}] failed: ${error.message}`);
+  // PATH is that of the preparation; what later steps get of it are the shims.
+  for (const [key, value] of Object.entries(variables)) if (key !== 'PATH') job.env.set(key, String(value), jobLog);
   await applyStepFiles(files, job.env);
   await saveCaches(job, caches);
 }

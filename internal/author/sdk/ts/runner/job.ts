@@ -1,7 +1,7 @@
 // One job: its request, its steps, and what they share.
 
 import {
-  buildNeedsContext, flattenSteps, flatSecrets, nameJobs, normalizeApproval, setJobOutputsMap, setKiciApi, setStepOutputsMap, setStepRefMap,
+  buildNeedsContext, flattenSteps, flatSecrets, nameJobs, normalizeApproval, setJobOutputsMap, setKiciApi, setStepOutputsMap, setStepRefMap, shown,
 } from '@kici-dev/sdk/runtime';
 import { Agent, kiciApi } from './agent';
 import type { Holder } from './artifact';
@@ -9,6 +9,7 @@ import { Environment } from './environment';
 import { regenerated, type Origin } from './generator';
 import { host, jobLog, log, type Boot } from './host';
 import { shell, type ShellScope } from './shell';
+import { show } from './show';
 import { AbortError, controller, type Controller, type Signal } from './signal';
 
 /** The parts of an execute request that this script reads. */
@@ -206,7 +207,7 @@ export class Job {
   logger(stepIndex: number, name: string): any {
     const write = (level: string) => (...values: unknown[]) => {
       if (level === 'debug' && this.request.logLevel !== 'debug') return;
-      const text = values.map((v) => (typeof v === 'string' ? v : v instanceof Error ? v.message : JSON.stringify(v) ?? String(v))).join(' ');
+      const text = values.map((v) => (v instanceof Error ? v.message : show(v))).join(' ');
       log(stepIndex, `${name && `[${name}] `}${level === 'info' ? '' : `[${level}] `}${text}`);
     };
     return { info: write('info'), warn: write('warn'), error: write('error'), debug: write('debug') };
@@ -218,6 +219,7 @@ export class Job {
   }
 
   setSecretOutput(key: string, value: string): void {
+    if (typeof key !== 'string' || key === '') throw new TypeError(`setSecretOutput needs a name, not ${shown(key)}`);
     if (typeof value !== 'string') throw new TypeError(`secret output '${key}' must be text`);
     if (!(key in this.secretOutputs) && Object.keys(this.secretOutputs).length >= maxSecretOutputs) throw new Error(`a job has at most ${maxSecretOutputs} secret outputs`);
     if (byteLength(value) > maxSecretOutputBytes) throw new Error(`secret output '${key}' is over the limit of ${maxSecretOutputBytes} bytes`);

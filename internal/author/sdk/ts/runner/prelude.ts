@@ -3,30 +3,9 @@
 
 import '../web/install';
 import { currentStep, host, log, timer, type Timer } from './host';
+import { show } from './show';
 
 const g = globalThis as any;
-
-// show gives a value as a person reads it: text as it is, errors with their name, the rest as JSON.
-function show(value: any): string {
-  if (typeof value === 'string') return value;
-  if (value instanceof Error) return `${value.name}: ${value.message}`;
-  if (value === null || typeof value !== 'object') return typeof value === 'bigint' ? `${value}n` : String(value);
-  try {
-    const seen = new Set<object>();
-    const text = JSON.stringify(value, (_, v) => {
-      if (typeof v === 'bigint') return `${v}n`;
-      if (v instanceof Map) return { map: [...v] };
-      if (v instanceof Set) return { set: [...v] };
-      if (v === null || typeof v !== 'object') return v;
-      if (seen.has(v)) return '[seen above]';
-      seen.add(v);
-      return v;
-    });
-    return text ?? String(value);
-  } catch {
-    return Object.prototype.toString.call(value);
-  }
-}
 
 function installConsole(): void {
   const write = (...values: any[]) => log(currentStep(), values.map(show).join(' '));
