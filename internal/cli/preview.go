@@ -272,8 +272,16 @@ func (one previewed) print(out io.Writer) {
 		return
 	}
 	fmt.Fprintf(out, "%s %s: %s\n", mark(one.Matched), livetree.Clean(one.Workflow), one.Decision.Summary)
+	var others []trigger.Check // of triggers for other events, of which one line tells all there is to say
 	for i, c := range one.Decision.Checks {
+		if c.Check == "event type" && !c.Passed {
+			others = append(others, c)
+			continue
+		}
 		fmt.Fprintf(out, "    %s %s\n", mark(c.Passed), one.Explanation[i])
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(out, "    ✗ %s\n", typeChecks(others))
 	}
 	if one.Error != "" {
 		fmt.Fprintf(out, "  It would fail at once: %s\n", livetree.Clean(one.Error))
@@ -298,6 +306,21 @@ func (one previewed) print(out io.Writer) {
 		}
 		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("    %-*s  %s", width, livetree.Clean(j.shown), livetree.Clean(j.about())), " "))
 	}
+}
+
+// typeChecks says what the triggers that hear other events have to say: of them all that the event has none of their types.
+func typeChecks(failed []trigger.Check) string {
+	var types []string
+	for _, c := range failed {
+		if wanted := "`" + livetree.Clean(c.Pattern) + "`"; !slices.Contains(types, wanted) {
+			types = append(types, wanted)
+		}
+	}
+	verdict := "does not match"
+	if len(types) > 1 {
+		verdict = "matches none of"
+	}
+	return fmt.Sprintf("event type `%s` %s %s", livetree.Clean(text(failed[0].Value)), verdict, strings.Join(types, ", "))
 }
 
 // about says in one line what there is to know of a job.

@@ -32,7 +32,7 @@ type Kind struct {
 // kinds are in the order in which people look for them.
 var kinds = []Kind{
 	{Name: "push", About: "a push to a branch"},
-	{Name: "tag", About: "a push of a tag", event: "push"},
+	{Name: "tag", Variants: "the name", About: "a push of a tag", event: "push", variant: "v1.0.0"},
 	{Name: "pr", Variants: "open, sync, close, reopen or any other action", About: "a pull request", event: "pull_request", variant: "opened",
 		short: map[string]string{"open": "opened", "sync": "synchronize", "close": "closed", "reopen": "reopened"}},
 	{Name: "comment", Variants: "created, edited, deleted", About: "a comment on a pull request", event: "issue_comment", variant: "created"},

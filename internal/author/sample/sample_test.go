@@ -34,6 +34,7 @@ func TestMadeEventsStartTheirTriggers(t *testing.T) {
 	triggers := map[string]lockfile.Trigger{
 		"push":                     {Type: "push", Branches: branches},
 		"tag":                      {Type: "tag", Patterns: []lockfile.BranchPattern{{Type: "glob", Pattern: "v*"}}},
+		"tag:rel-2":                {Type: "tag", Patterns: []lockfile.BranchPattern{{Type: "glob", Pattern: "rel-*"}}},
 		"pr":                       {Type: "pr", Events: []string{"opened"}, TargetBranches: branches},
 		"pull_request:sync":        {Type: "pr", Events: []string{"synchronize"}},
 		"pr:labeled":               {Type: "pr", Events: []string{"labeled"}},
