@@ -67,6 +67,9 @@ func (b *build) resolve(pb api.PluginBuild, a api.OnResolveArgs) (api.OnResolveR
 		return embedded(a)
 	case a.Path == "zod":
 		return b.resolveSchema(pb, a)
+	case isOnTheWeb(a.Path) && a.Kind != api.ResolveJSDynamicImport:
+		// esbuild would leave the import in the script, which no host could follow.
+		return api.OnResolveResult{Errors: []api.Message{{Text: fmt.Sprintf("Could not resolve %q", a.Path)}}}, nil
 	case isBuiltin(a.Path):
 		b.found.add("import of "+a.Path, a.Importer)
 		return api.OnResolveResult{Path: a.Path, External: true}, nil
@@ -165,6 +168,10 @@ func loadWithMeta(a api.OnLoadArgs) (api.OnLoadResult, error) {
 // isPackage tells a package's name from a path and from a scheme.
 func isPackage(name string) bool {
 	return name != "" && name[0] != '.' && name[0] != '#' && !filepath.IsAbs(name) && !strings.Contains(name, ":")
+}
+
+func isOnTheWeb(name string) bool {
+	return strings.Contains(name, "://") || strings.HasPrefix(name, "//")
 }
 
 // packageDir is the folder of the installed package that the file belongs to, "" for a file of no package.

@@ -253,13 +253,21 @@ func (u *unit) addBundleErrors(list bundle.Diagnostics) {
 			d.File = u.file
 		}
 		if name, ok := strings.CutPrefix(b.Text, "Could not resolve "); ok {
-			d.Suggestion = "install the package where the workflows can find it, or correct its name"
-			if strings.HasPrefix(name, `".`) || strings.HasPrefix(name, `"/`) {
-				d.Suggestion = "a path begins at the file that imports it; correct it, or add the file"
-			}
+			d.Suggestion = suggestImport(strings.TrimPrefix(name, `"`))
 		}
 		u.problems = append(u.problems, d)
 	}
+}
+
+// suggestImport says how something can be imported that was not found.
+func suggestImport(name string) string {
+	switch {
+	case strings.Contains(name, "://"), strings.HasPrefix(name, "//"):
+		return "workflows import files of the repository and installed packages, nothing from the web"
+	case strings.HasPrefix(name, "."), strings.HasPrefix(name, "/"):
+		return "a path begins at the file that imports it; correct it, or add the file"
+	}
+	return "install the package where the workflows can find it, or correct its name"
 }
 
 // frame shows the line of the place, which may be in another file that this one imports.

@@ -6,6 +6,7 @@ import './console';
 import * as module from 'kici:workflow';
 import { siteOf } from '../sdk/site';
 import { describeWorkflow } from '../sdk/describe';
+import { unwritable } from './values';
 import { Report, matcherOf, noResolver, type LabelReading, type Problem, type Resolver, type SourceLocation } from '../sdk/report';
 
 interface Exported {
@@ -78,6 +79,28 @@ const labels = new Numbered<string>();
 const regexes = new Numbered<{ source: string; flags: string }>();
 const crons = new Numbered<{ expression: string; timezone: string }>();
 
+/** The fields of a workflow, none of one that cannot be described or written down. */
+function fieldsOf(workflow: any, report: Report): Record<string, unknown> {
+  try {
+    const fields = describeWorkflow(workflow, report);
+    return writable(fields, siteOf(workflow), 'workflow', workflow.name, report) ? fields : {};
+  } catch (e: any) {
+    report.error('E122', siteOf(workflow), `workflow '${String(workflow.name)}' cannot be described: ${e?.message ?? e}`);
+    return {};
+  }
+}
+
+// Whatever else is wrong with it has been said already, and says more.
+function writable(value: unknown, stack: string, what: string, name: unknown, report: Report): boolean {
+  const part = unwritable(value, what);
+  if (part && !report.problems.some((p) => p.severity === 'error')) {
+    report.error('E122', stack, `${what} '${String(name)}': ${part.slice(what.length + 1)}, which JSON cannot hold`);
+  }
+  return !part;
+}
+
+const textsOf = (list: any) => (Array.isArray(list) && list.every((v) => typeof v === 'string') ? list : undefined);
+
 function survey(): Questions {
   const report = new Report('', {
     locate: (stack) => void stacks.add(stack, stack),
@@ -87,14 +110,14 @@ function survey(): Questions {
     cron: (expression, timezone) => void crons.add(`${timezone} ${expression}`, { expression, timezone }),
   });
   const all = workflows();
-  for (const { workflow } of all) describeWorkflow(workflow, report);
+  for (const { workflow } of all) fieldsOf(workflow, report);
   return {
     stacks: stacks.list,
     functions: functions.list,
     labels: labels.list,
     regexes: regexes.list,
     crons: crons.list,
-    workflows: all.map(({ workflow: w }) => ({ name: String(w.name), hashFiles: w.hashFiles, stack: siteOf(w) })),
+    workflows: all.map(({ workflow: w }) => ({ name: String(w.name), hashFiles: textsOf(w.hashFiles), stack: siteOf(w) })),
   };
 }
 
@@ -109,9 +132,9 @@ function describe(answers: Answers): Description {
   const report = new Report(answers.file, resolver);
   return {
     workflows: workflows().map(({ export: name, workflow }) => ({
-      name: String(workflow.name), export: name, fields: Object.entries(describeWorkflow(workflow, report)),
+      name: String(workflow.name), export: name, fields: Object.entries(fieldsOf(workflow, report)),
     })),
-    fixtures: fixtures(),
+    fixtures: fixtures().filter((f) => writable(f.options, f.stack, 'fixture', f.id, report)),
     problems: report.problems,
   };
 }
