@@ -16,6 +16,8 @@ import (
 
 	"kici/internal/agent/host"
 	"kici/internal/agent/ledger"
+	"kici/internal/agent/link"
+	"kici/internal/agent/metrics"
 	"kici/internal/agent/workspace"
 	"kici/internal/core/wire"
 	"kici/internal/kit/redact"
@@ -33,25 +35,24 @@ const (
 type Agent struct {
 	cfg       Config
 	log       *slog.Logger
-	client    *http.Client
+	client    *http.Client // of connections and downloads
 	ledger    *ledger.Ledger
-	metrics   *metrics
+	metrics   *metrics.Metrics
 	oplog     *oplog
 	cache     *workspace.Cache // nil when it cannot be had
 	bundles   *bundles
 	facts     host.Facts
 	started   time.Time
-	unknown   sync.Map // types of frames already complained about
 	questions ledger.Questions
 	address   atomic.Value                                    // of the HTTP endpoints, once they listen
-	pause     func(attempt int, chance float64) time.Duration // before connecting again
+	pause     func(attempt int, chance float64) time.Duration // before connecting again; nil for the usual one
 
 	guardMargin time.Duration // see the constant
 
 	leave     chan error // asks Serve to end; holds one, more change nothing
 	closing   sync.WaitGroup
 	mu        sync.Mutex
-	session   *session      // nil while not registered
+	session   *link.Session // nil while not registered
 	features  []string      // of the server that it was registered with last
 	job       *job          // nil while idle
 	last      *job          // the latest, whose workspace may still be going away
@@ -78,13 +79,12 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg:       cfg,
-		client:    newClient(),
-		metrics:   newMetrics(),
+		client:    &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
+		metrics:   metrics.New(cfg.Backpressure),
 		bundles:   newBundles(),
 		started:   time.Now(),
 		offlineAt: time.Now(),
 		leave:     make(chan error, 1),
-		pause:     reconnectPause,
 
 		guardMargin: guardMargin,
 		spareLife:   spareLife,
@@ -112,6 +112,13 @@ func cacheDir(cfg Config) string {
 	return filepath.Join(base, "kici", "git")
 }
 
+// link is the agent's way to its server.
+func (a *Agent) link() *link.Link {
+	return &link.Link{URL: a.cfg.OrchestratorURL, Token: a.cfg.Token, Client: a.client, Ledger: a.ledger, Log: a.log, Pause: a.pause,
+		Register: a.registration, Online: a.online, Offline: a.offline, Receive: a.receive,
+		Loops: []func(context.Context, *link.Session) error{a.beatLoop, a.forwardLoop}}
+}
+
 // Serve connects and takes jobs until ctx ends, the agent is drained, or a scaler-managed agent has no more to do. The
 // end of ctx is graceful: a running job has ten seconds, then it is cancelled and the error is an *ExitError.
 func (a *Agent) Serve(ctx context.Context) error {
@@ -130,7 +137,7 @@ func (a *Agent) serveUntil(ctx context.Context, force <-chan struct{}) error {
 	}
 	a.closing.Go(func() { workspace.CleanStale(life, a.cfg.TempDir, 24*time.Hour, time.Now()) })
 	a.closing.Go(func() {
-		if err := a.connectLoop(life); life.Err() == nil {
+		if err := a.link().Run(life); life.Err() == nil {
 			a.refuse(err)
 		}
 	})
@@ -280,27 +287,27 @@ func (a *Agent) sayGoodbye() {
 	s := a.session
 	a.mu.Unlock()
 	if s != nil {
-		_ = s.conn.Close(wire.CloseNormal, wire.ReasonAgentLeaves)
+		s.Close()
 	}
 }
 
 // online makes s the agent's connection: what the server has not confirmed is sent again, in order, before anything
 // new. It returns how many frames wait.
-func (a *Agent) online(s *session) int {
+func (a *Agent) online(s *link.Session) int {
 	a.guardMetadata()
 	a.mu.Lock()
 	offline := time.Since(a.offlineAt)
-	a.session, a.features = s, s.ack.Features
-	waiting := a.ledger.Connect(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
-	a.startIdleLocked(s.ack.PendingDispatch)
+	a.session, a.features = s, s.Ack.Features
+	waiting := a.ledger.Connect(s.Has(wire.FeatureFrameAck))
+	a.startIdleLocked(s.Ack.PendingDispatch)
 	a.mu.Unlock()
-	a.metrics.connected.Store(1)
+	a.metrics.Connected.Store(1)
 	a.oplog.replay(offline, waiting)
 	a.ledger.Send(ledger.KeepNot, wire.ConfigAck{MessageID: fmt.Sprintf("config-ack-%s-%d", a.cfg.AgentID, time.Now().UnixMilli()), AgentID: a.cfg.AgentID})
 	return waiting
 }
 
-func (a *Agent) offline(s *session) {
+func (a *Agent) offline(s *link.Session) {
 	a.mu.Lock()
 	if a.session == s {
 		a.session = nil
@@ -308,9 +315,9 @@ func (a *Agent) offline(s *session) {
 	a.offlineAt = time.Now()
 	a.stopIdleLocked()
 	a.mu.Unlock()
-	a.metrics.connected.Store(0)
+	a.metrics.Connected.Store(0)
 	a.ledger.Disconnect()
-	a.questions.Lost(slices.Contains(s.ack.Features, wire.FeatureFrameAck))
+	a.questions.Lost(s.Has(wire.FeatureFrameAck))
 }
 
 // serverHas tells whether the server has a feature, also while it is away for a moment.
@@ -355,7 +362,7 @@ func (a *Agent) stopIdleLocked() {
 }
 
 // receive handles one frame of the server. It runs in the reader, so nothing here may take long.
-func (a *Agent) receive(ctx context.Context, s *session, m wire.Message) {
+func (a *Agent) receive(ctx context.Context, s *link.Session, m wire.Message) {
 	switch m := m.(type) {
 	case wire.JobDispatch:
 		a.dispatched(m)

@@ -68,8 +68,7 @@ func (a *Agent) bundle(r wire.FleetLogsRequest) ([]byte, error) {
 		return nil, fmt.Errorf("make bundle: %w", err)
 	}
 	var numbers bytes.Buffer
-	a.metrics.write(&numbers, a.cfg.Backpressure)
-	err = errors.Join(add("config.json", settings), add("metrics.txt", numbers.Bytes()))
+	err = errors.Join(a.metrics.Write(&numbers), add("config.json", settings), add("metrics.txt", numbers.Bytes()))
 	since := time.Now().Add(-time.Duration(r.LogWindowHours * float64(time.Hour)))
 	for _, path := range a.logFiles(since) {
 		content, readErr := os.ReadFile(path)

@@ -30,12 +30,12 @@ func (a *Agent) dispatched(d wire.JobDispatch) {
 		fence := make(chan struct{})
 		a.ledger.Post(wire.JobAck{MessageID: uuid.NewString(), RunID: d.RunID, JobID: d.JobID, Timestamp: time.Now().UnixMilli()},
 			ledger.Entry{Keep: ledger.KeepAcked, Job: ref, Settled: fence})
-		if a.session == nil || !slices.Contains(a.session.ack.Features, wire.FeatureStartFence) {
+		if a.session == nil || !a.session.Has(wire.FeatureStartFence) {
 			fence = nil
 		}
 		j := newJob(a, d, fence)
 		a.job, a.last = j, j
-		a.metrics.active.Add(1)
+		a.metrics.Active.Add(1)
 		a.closing.Go(j.run)
 	}
 }

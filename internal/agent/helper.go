@@ -80,7 +80,7 @@ func (j *job) endHelp(res outcome) {
 	streamed := j.logs.streamed(helpStep)
 	m.LogBytesStreamed, m.Data = &streamed, object(data)
 	j.postStep(m)
-	j.a.metrics.stepEnded(state, took)
+	j.a.metrics.StepEnded(state, took)
 }
 
 // checkHelp refuses a success without a result, and a result that no server takes.

@@ -25,7 +25,7 @@ func (a *Agent) serveHTTP(ctx context.Context) error {
 	mux.HandleFunc("GET /ready", a.ready)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", telemetry.TextType)
-		_ = a.metrics.write(w, a.cfg.Backpressure) // fails only for a caller that has gone
+		_ = a.metrics.Write(w) // fails only for a caller that has gone
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
 	a.closing.Go(func() { _ = server.Serve(ln) })
@@ -41,7 +41,7 @@ func (a *Agent) serveHTTP(ctx context.Context) error {
 func (a *Agent) health(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"status": "ok", "agentId": a.cfg.AgentID, "activeJobs": a.metrics.active.Load(), "connected": a.registered(),
+		"status": "ok", "agentId": a.cfg.AgentID, "activeJobs": a.metrics.Active.Load(), "connected": a.registered(),
 		"version": a.cfg.Version,
 	})
 }

@@ -148,7 +148,7 @@ func (j *job) run() {
 		j.endHelp(res)
 		j.event("agent.execution.end", time.Since(j.started), map[string]any{"status": res.state})
 	}
-	j.a.metrics.ended(res.state)
+	j.a.metrics.Ended(res.state)
 	j.log.Info("job ended", "state", res.state, "err", res.err, "took", time.Since(j.started))
 	j.a.finished(j, func() {
 		if !j.isSilent() {
@@ -332,20 +332,4 @@ func (j *job) withResult(result *runner.JobComplete) outcome {
 // withoutResult is the outcome of a runner that ended without one.
 func (j *job) withoutResult(proc *runner.Process) outcome {
 	return j.failure(errors.New(j.mask.String(proc.Wait().String())))
-}
-
-// beatJob sends the sign of life of the running job.
-func (a *Agent) beatJob(s *session) {
-	a.mu.Lock()
-	j := a.job
-	a.mu.Unlock()
-	if j == nil {
-		return
-	}
-	m := wire.JobHeartbeat{RunID: j.ref.Run, JobID: j.ref.ID, Timestamp: time.Now().UnixMilli()}
-	if s.fastBeat {
-		n := j.progress.Load()
-		m.Progress = &n
-	}
-	a.ledger.Send(ledger.KeepNot, m)
 }

@@ -74,7 +74,7 @@ func (l *logs) addPiece(step int, line string) {
 		line = fmt.Sprintf("[TRUNCATED: log output exceeded %d bytes]", l.limit)
 	case !keep:
 		s.dropped++
-		l.j.a.metrics.dropped.Add(1)
+		l.j.a.metrics.Dropped.Add(1)
 		return
 	default:
 		s.counted += int64(len(line))
@@ -117,12 +117,12 @@ func (l *logs) awaitRoom() bool {
 		return true
 	}
 	mode := a.cfg.Backpressure
-	a.metrics.pressed(mode)
+	a.metrics.Pressed()
 	if mode == BackpressureDrop {
 		return false
 	}
-	a.metrics.pausing.Add(1)
-	defer a.metrics.pausing.Add(-1)
+	a.metrics.Pausing.Add(1)
+	defer a.metrics.Pausing.Add(-1)
 	stall := time.NewTimer(stallLimit)
 	defer stall.Stop()
 	for {
@@ -167,11 +167,11 @@ func (l *logs) flushLocked(step int, s *stream) {
 	taken := l.j.a.ledger.Post(wire.LogChunk{MessageID: uuid.NewString(), RunID: l.j.ref.Run, JobID: l.j.ref.ID, StepIndex: step,
 		Lines: lines, Timestamp: time.Now().UnixMilli()}, ledger.Entry{Keep: ledger.KeepAcked, Job: l.j.ref, Stream: &key})
 	if taken {
-		l.j.a.metrics.logBytes.Add(int64(s.size - len(s.lines)))
+		l.j.a.metrics.LogBytes.Add(int64(s.size - len(s.lines)))
 		s.dropped = 0
 	} else {
 		s.dropped += int64(len(s.lines))
-		l.j.a.metrics.dropped.Add(int64(len(s.lines)))
+		l.j.a.metrics.Dropped.Add(int64(len(s.lines)))
 	}
 	s.lines, s.size = nil, 0
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"kici/internal/agent/ledger"
+	"kici/internal/agent/link"
 	"kici/internal/core/wire"
 	"kici/internal/kit/redact"
 )
@@ -123,7 +124,7 @@ func (s *oplogStore) take(n int) []string {
 }
 
 // forwardLoop sends the agent's log while it is connected, a little delayed, so that lines travel together.
-func (a *Agent) forwardLoop(ctx context.Context, _ *session) error {
+func (a *Agent) forwardLoop(ctx context.Context, _ *link.Session) error {
 	for {
 		for lines := a.oplog.take(forwardLines); len(lines) > 0; lines = a.oplog.take(forwardLines) {
 			a.ledger.Send(ledger.KeepNot, wire.AgentLog{MessageID: uuid.NewString(), AgentID: a.cfg.AgentID, Lines: lines, Timestamp: time.Now().UnixMilli()})

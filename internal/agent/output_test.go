@@ -145,7 +145,7 @@ func TestALoudStepWaitsForASlowServerAndLosesNothing(t *testing.T) {
 	resume := p.stopReading()
 	p.send(dispatch("job-1", nil))
 	// The step is held up once the socket and a mebibyte of frames are full.
-	for a.metrics.pausing.Load() == 0 {
+	for a.metrics.Pausing.Load() == 0 {
 		_, _, changed := a.ledger.Room()
 		select {
 		case <-changed:
@@ -177,7 +177,7 @@ func TestDropModeLosesLinesInsteadOfTimeAndSaysSo(t *testing.T) {
 	p.register(wire.FeatureFrameAck)
 	resume := p.stopReading()
 	p.send(dispatch("job-1", nil))
-	for a.metrics.dropped.Load() == 0 {
+	for a.metrics.Dropped.Load() == 0 {
 		_, _, changed := a.ledger.Room()
 		select {
 		case <-changed:

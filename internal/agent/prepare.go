@@ -73,7 +73,7 @@ func (j *job) fetchSource(ctx context.Context, ws *workspace.Workspace) error {
 			return err
 		}
 	}
-	j.a.metrics.cloned(time.Since(started))
+	j.a.metrics.Cloned(time.Since(started))
 	return j.addSource(ctx, ws)
 }
 

@@ -47,3 +47,14 @@ func (a *Agent) postStatusLocked() {
 	a.ledger.Send(ledger.KeepNot, wire.AgentStatus{MessageID: uuid.NewString(), AgentID: a.cfg.AgentID, ActiveJobs: active,
 		MemoryUsedMb: total - available, MemoryAvailableMb: available, UptimeSeconds: int64(time.Since(a.started).Seconds())})
 }
+
+func (a *Agent) postMetricsLocked() {
+	a.ledger.Send(ledger.KeepNot, wire.AgentMetrics{MessageID: uuid.NewString(), AgentID: a.cfg.AgentID, Metrics: a.metrics.Frame(),
+		Timestamp: time.Now().UnixMilli()})
+}
+
+func (a *Agent) sendMetrics() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.postMetricsLocked()
+}

@@ -206,7 +206,7 @@ func (j *job) stepEnded(v runner.StepComplete) {
 	m.LogBytesStreamed = &streamed
 	m.Data = object(j.stepData(v))
 	j.postStep(m)
-	j.a.metrics.stepEnded(state, time.Duration(v.DurationMs)*time.Millisecond)
+	j.a.metrics.StepEnded(state, time.Duration(v.DurationMs)*time.Millisecond)
 	j.extendForHook(v.StepType, false)
 	r := wire.StepResult{Name: name, Status: state, DurationMs: float64(v.DurationMs)}
 	if v.Error != nil {

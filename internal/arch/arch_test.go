@@ -43,7 +43,8 @@ var rooms = []string{
 	// The author's side.
 	"internal/author/sdk", "internal/author/bundle", "internal/author/compile", "internal/author/sample",
 	// The other side of the wire.
-	"internal/agent/sandbox", "internal/agent/workspace", "internal/agent/runner", "internal/agent/local", "internal/agent/ledger", "internal/agent/host",
+	"internal/agent/sandbox", "internal/agent/workspace", "internal/agent/runner", "internal/agent/local", "internal/agent/ledger", "internal/agent/link", "internal/agent/host",
+	"internal/agent/metrics",
 	"internal/agent",
 	// Outside.
 	"internal/client", "internal/proc", "internal/rig",

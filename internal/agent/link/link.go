@@ -1,9 +1,12 @@
-package agent
+// Package link keeps an agent connected to its server: it dials, authenticates, registers, takes from the ledger what is to
+// be sent, and hands over what comes.
+package link
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -22,7 +25,6 @@ const (
 	handshakeLimit = 10 * time.Second // for each answer of the handshake
 	writeLimit     = 60 * time.Second // for one frame; a server may delay its reading, but not for ever
 	pingEvery      = 30 * time.Second
-	metricsEvery   = 30 * time.Second
 )
 
 // A server without frame-ack throws frames away that come faster than this, so the agent stays below: messages and
@@ -32,41 +34,70 @@ const (
 	legacyBytes, legacyByteBurst       = 450 << 10, 1500 << 10
 )
 
-// refusedError is a refusal for good: the token or the identity of the agent is wrong, and no reconnect mends that.
-type refusedError struct{ reason string }
+// RefusedError is a refusal for good: the token or the identity of the agent is wrong, and no reconnect mends that.
+type RefusedError struct{ reason string }
 
-func (e *refusedError) Error() string { return "the server refused this agent: " + e.reason }
+func (e *RefusedError) Error() string { return "the server refused this agent: " + e.reason }
 
-// session is one registered connection.
-type session struct {
-	conn     *websocket.Conn
-	ack      wire.RegisterAck
-	pace     *pace // nil with a server that slows us down instead of losing frames
-	fastBeat bool
+// Link is the agent's side of its connections, of which there is one at a time.
+type Link struct {
+	URL, Token string // Token is "" where the server asks for none
+	Client     *http.Client
+	Ledger     *ledger.Ledger
+	Log        *slog.Logger
+	Pause      func(attempt int, chance float64) time.Duration // before connecting again; nil for the usual one
+
+	Register func() wire.AgentRegister                     // makes the frame with which each connection begins
+	Online   func(*Session) (waiting int)                  // a connection has been registered; how many frames wait for it
+	Offline  func(*Session)                                // it has ended
+	Receive  func(context.Context, *Session, wire.Message) // runs in the reader, so it may not take long
+	Loops    []func(context.Context, *Session) error       // run as long as a connection; the end of one ends it
+
+	unknown sync.Map // types of frames already complained about
 }
 
-// connectLoop keeps the agent connected until ctx ends or the server refuses it for good.
-func (a *Agent) connectLoop(ctx context.Context) error {
+// Session is one registered connection.
+type Session struct {
+	Ack  wire.RegisterAck
+	conn *websocket.Conn
+	pace *pace // nil with a server that slows us down instead of losing frames
+}
+
+// Has tells whether the server has the feature.
+func (s *Session) Has(feature string) bool { return slices.Contains(s.Ack.Features, feature) }
+
+// Close ends the connection in the agreed way.
+func (s *Session) Close() { _ = s.conn.Close(wire.CloseNormal, wire.ReasonAgentLeaves) }
+
+// Run keeps the agent connected until ctx ends or the server refuses it for good.
+func (l *Link) Run(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
-		registered, err := a.connectOnce(ctx)
+		registered, err := l.connectOnce(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		var refused *refusedError
+		var refused *RefusedError
 		if errors.As(err, &refused) {
 			return err
 		}
 		if registered {
 			attempt = 0
 		}
-		pause := a.pause(attempt, rand.Float64())
-		a.log.Warn("connection ended, connecting again", "err", err, "pause", pause)
+		pause := l.pause(attempt)
+		l.Log.Warn("connection ended, connecting again", "err", err, "pause", pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func (l *Link) pause(attempt int) time.Duration {
+	if l.Pause == nil {
+		return reconnectPause(attempt, rand.Float64())
+	}
+	return l.Pause(attempt, rand.Float64())
 }
 
 // reconnectPause grows by half with each failure up to a minute; chance spreads the agents of a restarted server.
@@ -79,24 +110,24 @@ func reconnectPause(attempt int, chance float64) time.Duration {
 }
 
 // connectOnce dials, registers and serves one connection. registered tells whether it came so far.
-func (a *Agent) connectOnce(ctx context.Context) (registered bool, err error) {
+func (l *Link) connectOnce(ctx context.Context) (registered bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, handshakeLimit)
 	defer cancel()
-	conn, _, err := websocket.Dial(dialCtx, a.cfg.OrchestratorURL, &websocket.DialOptions{HTTPClient: a.client})
+	conn, _, err := websocket.Dial(dialCtx, l.URL, &websocket.DialOptions{HTTPClient: l.Client})
 	if err != nil {
 		return false, fmt.Errorf("connect: %w", err)
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(wire.MaxFrame)
-	ack, err := a.handshake(ctx, conn)
+	ack, err := l.handshake(ctx, conn)
 	if err != nil {
 		return false, refusal(err)
 	}
-	s := &session{conn: conn, ack: ack, fastBeat: slices.Contains(ack.Features, wire.FeatureFastBeat)}
-	if !slices.Contains(ack.Features, wire.FeatureFrameAck) {
+	s := &Session{conn: conn, Ack: ack}
+	if !s.Has(wire.FeatureFrameAck) {
 		s.pace = newPace()
 	}
-	return true, refusal(a.serve(ctx, s))
+	return true, refusal(l.serve(ctx, s))
 }
 
 // refusal turns the close code of a refusal into its error.
@@ -104,22 +135,22 @@ func refusal(err error) error {
 	if code := websocket.CloseStatus(err); code == wire.CloseUnauthorized {
 		var closed websocket.CloseError
 		errors.As(err, &closed)
-		return &refusedError{reason: closed.Reason}
+		return &RefusedError{reason: closed.Reason}
 	}
 	return err
 }
 
 // handshake authenticates, where there is a token, and registers.
-func (a *Agent) handshake(ctx context.Context, conn *websocket.Conn) (wire.RegisterAck, error) {
-	if a.cfg.Token != "" {
-		if err := a.write(ctx, conn, wire.AuthRequest{Token: a.cfg.Token, ProtocolVersion: wire.Version}); err != nil {
+func (l *Link) handshake(ctx context.Context, conn *websocket.Conn) (wire.RegisterAck, error) {
+	if l.Token != "" {
+		if err := l.write(ctx, conn, wire.AuthRequest{Token: l.Token, ProtocolVersion: wire.Version}); err != nil {
 			return wire.RegisterAck{}, err
 		}
 		if _, err := awaitFrame[wire.AuthSuccess](ctx, conn); err != nil {
 			return wire.RegisterAck{}, fmt.Errorf("authenticate: %w", err)
 		}
 	}
-	if err := a.write(ctx, conn, a.registration()); err != nil {
+	if err := l.write(ctx, conn, l.Register()); err != nil {
 		return wire.RegisterAck{}, err
 	}
 	ack, err := awaitFrame[wire.RegisterAck](ctx, conn)
@@ -146,12 +177,12 @@ func awaitFrame[M wire.Message](ctx context.Context, conn *websocket.Conn) (want
 		case M:
 			return m, nil
 		case wire.AuthFailure:
-			return want, &refusedError{reason: m.Reason}
+			return want, &RefusedError{reason: m.Reason}
 		}
 	}
 }
 
-func (a *Agent) write(ctx context.Context, conn *websocket.Conn, m wire.Message) error {
+func (l *Link) write(ctx context.Context, conn *websocket.Conn, m wire.Message) error {
 	raw, err := wire.Encode(m)
 	if err != nil {
 		return err
@@ -162,20 +193,20 @@ func (a *Agent) write(ctx context.Context, conn *websocket.Conn, m wire.Message)
 }
 
 // serve runs a registered connection until it ends. The reader runs here; the writer and the beat end with it.
-func (a *Agent) serve(ctx context.Context, s *session) error {
+func (l *Link) serve(ctx context.Context, s *Session) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	waiting := a.online(s)
-	defer a.offline(s)
-	a.log.Info("registered", "features", s.ack.Features, "replaying", waiting)
+	waiting := l.Online(s)
+	defer l.Offline(s)
+	l.Log.Info("registered", "features", s.Ack.Features, "replaying", waiting)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context, *session) error{a.sendLoop, a.beatLoop, a.pingLoop, a.forwardLoop} {
+	for _, run := range append([]func(context.Context, *Session) error{l.sendLoop, l.pingLoop}, l.Loops...) {
 		parts.Go(func() {
 			cancel(run(ctx, s))
 			_ = s.conn.CloseNow() // the reader notices
 		})
 	}
-	err := a.readLoop(ctx, s)
+	err := l.readLoop(ctx, s)
 	cancel(err)
 	parts.Wait()
 	if cause := context.Cause(ctx); websocket.CloseStatus(err) < 0 && cause != nil {
@@ -184,7 +215,7 @@ func (a *Agent) serve(ctx context.Context, s *session) error {
 	return err
 }
 
-func (a *Agent) readLoop(ctx context.Context, s *session) error {
+func (l *Link) readLoop(ctx context.Context, s *Session) error {
 	for {
 		_, raw, err := s.conn.Read(ctx)
 		if err != nil {
@@ -192,35 +223,35 @@ func (a *Agent) readLoop(ctx context.Context, s *session) error {
 		}
 		m, err := wire.DecodeFromServer(raw)
 		if err != nil {
-			a.badFrame(err)
+			l.badFrame(err)
 			continue
 		}
 		if failure, ok := m.(wire.AuthFailure); ok {
-			return &refusedError{reason: failure.Reason}
+			return &RefusedError{reason: failure.Reason}
 		}
-		a.receive(ctx, s, m)
+		l.Receive(ctx, s, m)
 	}
 }
 
 // badFrame logs a frame that was not understood, an unknown type only once: the server may be newer than the agent.
-func (a *Agent) badFrame(err error) {
+func (l *Link) badFrame(err error) {
 	var unknown *wire.UnknownTypeError
 	if errors.As(err, &unknown) {
-		if _, seen := a.unknown.LoadOrStore(unknown.Type, true); seen {
+		if _, seen := l.unknown.LoadOrStore(unknown.Type, true); seen {
 			return
 		}
 	}
-	a.log.Warn("frame ignored", "err", err)
+	l.Log.Warn("frame ignored", "err", err)
 }
 
 // sendLoop writes what the ledger holds, in its order.
-func (a *Agent) sendLoop(ctx context.Context, s *session) error {
+func (l *Link) sendLoop(ctx context.Context, s *Session) error {
 	for {
-		e, raw, err := a.ledger.Take(ctx)
+		e, raw, err := l.Ledger.Take(ctx)
 		if err != nil {
 			if e != nil { // unreadable on disk: nothing can bring it back
-				a.log.Error("a frame is lost", "err", err)
-				a.ledger.Answered(e.ID)
+				l.Log.Error("a frame is lost", "err", err)
+				l.Ledger.Answered(e.ID)
 				continue
 			}
 			return err
@@ -236,7 +267,7 @@ func (a *Agent) sendLoop(ctx context.Context, s *session) error {
 		if err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
-		a.ledger.Wrote(e)
+		l.Ledger.Wrote(e)
 	}
 }
 
@@ -257,33 +288,8 @@ func (p *pace) wait(ctx context.Context, size int) error {
 	return p.bytes.WaitN(ctx, min(size, legacyByteBurst)) // a larger frame waits for the full burst
 }
 
-// beatLoop sends the signs of life and the metrics.
-func (a *Agent) beatLoop(ctx context.Context, s *session) error {
-	beat, jobBeat := 30*time.Second, a.cfg.JobHeartbeat
-	if s.fastBeat {
-		beat, jobBeat = 5*time.Second, min(jobBeat, 10*time.Second)
-	}
-	beats, jobBeats, metrics := time.NewTicker(beat), time.NewTicker(jobBeat), time.NewTicker(metricsEvery)
-	defer beats.Stop()
-	defer jobBeats.Stop()
-	defer metrics.Stop()
-	a.beatJob(s) // the server learns at once that the job has outlived the connection
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-beats.C:
-			a.ledger.Send(ledger.KeepNot, wire.Heartbeat{Timestamp: time.Now().UnixMilli()})
-		case <-jobBeats.C:
-			a.beatJob(s)
-		case <-metrics.C:
-			a.sendMetrics()
-		}
-	}
-}
-
 // pingLoop notices a server that is gone without a word: nothing of the protocol is answered at all times.
-func (a *Agent) pingLoop(ctx context.Context, s *session) error {
+func (l *Link) pingLoop(ctx context.Context, s *Session) error {
 	pings := time.NewTicker(pingEvery)
 	defer pings.Stop()
 	for {
@@ -299,9 +305,4 @@ func (a *Agent) pingLoop(ctx context.Context, s *session) error {
 			}
 		}
 	}
-}
-
-// newClient is the HTTP client of connections and downloads.
-func newClient() *http.Client {
-	return &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 }

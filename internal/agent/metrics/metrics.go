@@ -1,4 +1,5 @@
-package agent
+// Package metrics holds the numbers of an agent.
+package metrics
 
 import (
 	"io"
@@ -8,20 +9,21 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
-	"kici/internal/agent/ledger"
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/kit/telemetry"
 )
 
-// metrics are the agent's numbers. They are few, so they are counted by hand and written in both forms, as text for
+// Metrics are the numbers of one agent. They are few, so they are counted by hand and written in both forms, as text for
 // Prometheus and as frames for the server.
-type metrics struct {
-	active, connected atomic.Int64
-	pausing           atomic.Int64 // log streams that wait for the connection
-	logBytes, dropped atomic.Int64
+type Metrics struct {
+	Active    atomic.Int64 // jobs
+	Connected atomic.Int64 // 1 while registered
+	Pausing   atomic.Int64 // log streams that wait for the connection
+	LogBytes  atomic.Int64 // given to the server
+	Dropped   atomic.Int64 // lines of logs that were lost
+
+	mode string
 
 	mu       sync.Mutex
 	jobs     map[string]int64 // by terminal status
@@ -31,8 +33,10 @@ type metrics struct {
 	cloning  histogram
 }
 
-func newMetrics() *metrics {
-	return &metrics{
+// New makes numbers that are all zero; mode is what happens to log lines while the connection is full.
+func New(mode string) *Metrics {
+	return &Metrics{
+		mode: mode,
 		jobs: map[string]int64{}, steps: map[string]int64{}, pressure: map[string]int64{},
 		stepTime: newHistogram(0.1, 1, 5, 30, 60, 300, 600, 1800),
 		cloning:  newHistogram(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120),
@@ -61,34 +65,38 @@ func (h *histogram) observe(d time.Duration) {
 	h.sum += v
 }
 
-func (m *metrics) ended(state ci.JobStatus) {
-	m.active.Add(-1)
+// Ended counts a job that has ended.
+func (m *Metrics) Ended(state ci.JobStatus) {
+	m.Active.Add(-1)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.jobs[string(state)]++
 }
 
-func (m *metrics) stepEnded(state ci.StepStatus, took time.Duration) {
+// StepEnded counts a step that has ended.
+func (m *Metrics) StepEnded(state ci.StepStatus, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.steps[string(state)]++
 	m.stepTime.observe(took)
 }
 
-func (m *metrics) cloned(took time.Duration) {
+// Cloned counts a checkout.
+func (m *Metrics) Cloned(took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cloning.observe(took)
 }
 
-func (m *metrics) pressed(mode string) {
+// Pressed counts a line of a log that came while the connection was full.
+func (m *Metrics) Pressed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pressure[mode]++
+	m.pressure[m.mode]++
 }
 
-// frame is the whole of the metrics as the server takes them.
-func (m *metrics) frame(mode string) []wire.Metric {
+// Frame is the whole of the metrics as the server takes them.
+func (m *Metrics) Frame() []wire.Metric {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var list []wire.Metric
@@ -110,22 +118,22 @@ func (m *metrics) frame(mode string) []wire.Metric {
 		list = append(list, one)
 	}
 	counted("kici_agent_jobs_total", "status", m.jobs)
-	number("kici_agent_jobs_active", wire.MetricUpDownCounter, m.active.Load(), nil)
+	number("kici_agent_jobs_active", wire.MetricUpDownCounter, m.Active.Load(), nil)
 	counted("kici_agent_steps_total", "status", m.steps)
 	timed("kici_agent_step_duration_seconds", m.stepTime)
 	timed("kici_agent_clone_duration_seconds", m.cloning)
-	number("kici_agent_log_bytes_total", wire.MetricCounter, m.logBytes.Load(), nil)
+	number("kici_agent_log_bytes_total", wire.MetricCounter, m.LogBytes.Load(), nil)
 	counted("kici_agent_log_backpressure_events_total", "mode", m.pressure)
-	number("kici_agent_log_backpressure_active", wire.MetricUpDownCounter, m.pausing.Load(), map[string]string{"mode": mode})
-	number("kici_agent_log_lines_dropped_total", wire.MetricCounter, m.dropped.Load(), nil)
-	number("kici_agent_connection_status", wire.MetricUpDownCounter, m.connected.Load(), nil)
+	number("kici_agent_log_backpressure_active", wire.MetricUpDownCounter, m.Pausing.Load(), map[string]string{"mode": m.mode})
+	number("kici_agent_log_lines_dropped_total", wire.MetricCounter, m.Dropped.Load(), nil)
+	number("kici_agent_connection_status", wire.MetricUpDownCounter, m.Connected.Load(), nil)
 	return list
 }
 
-// write writes the metrics in Prometheus' text format.
-func (m *metrics) write(w io.Writer, mode string) error {
+// Write writes the metrics in Prometheus' text format.
+func (m *Metrics) Write(w io.Writer) error {
 	var families []telemetry.Family
-	for _, one := range m.frame(mode) {
+	for _, one := range m.Frame() {
 		kind := one.Type
 		if kind == wire.MetricUpDownCounter {
 			kind = telemetry.KindGauge
@@ -153,15 +161,4 @@ func numbers(m wire.Metric) []telemetry.Sample {
 		bounds, counts = append(bounds, b.Le), append(counts, b.Count)
 	}
 	return telemetry.HistogramSamples(labels, bounds, counts, *m.Count, *m.Sum)
-}
-
-func (a *Agent) postMetricsLocked() {
-	a.ledger.Send(ledger.KeepNot, wire.AgentMetrics{MessageID: uuid.NewString(), AgentID: a.cfg.AgentID, Metrics: a.metrics.frame(a.cfg.Backpressure),
-		Timestamp: time.Now().UnixMilli()})
-}
-
-func (a *Agent) sendMetrics() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.postMetricsLocked()
 }
