@@ -110,7 +110,7 @@ func commitRecorded(t *testing.T, h *servertest.Home, r recording, lines []line)
 // compareJobs compares what is stored of every job with what the agents said of it.
 func compareJobs(t *testing.T, h *servertest.Home, p *player, want map[string]*toldJob, more map[string]string) {
 	t.Helper()
-	store, err := logs.Open(logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs")})
+	store, err := logs.Open(t.Context(), logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs"), DB: h.DB})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	if err := s.openStorage(ctx, keys); err != nil {
 		return err
 	}
-	if err := s.openLogs(); err != nil {
+	if err := s.openLogs(ctx); err != nil {
 		return err
 	}
 	s.tokens = auth.New(s.db, s.clock, s.log)

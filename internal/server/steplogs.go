@@ -10,8 +10,8 @@ import (
 )
 
 // openLogs opens the logs of steps.
-func (s *Server) openLogs() (err error) {
-	s.logs, err = logs.Open(logs.Options{Root: s.node.path(logFolder), MaxBytes: s.settings.MaxLogBytes, Segments: s.storage.logs, Log: s.log})
+func (s *Server) openLogs(ctx context.Context) (err error) {
+	s.logs, err = logs.Open(ctx, logs.Options{Root: s.node.path(logFolder), DB: s.db, MaxBytes: s.settings.MaxLogBytes, Segments: s.storage.logs, Log: s.log})
 	if err != nil {
 		return fmt.Errorf("open logs: %w", err)
 	}

@@ -1,7 +1,7 @@
 package server_test
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,48 +14,72 @@ import (
 	"kici/internal/server"
 	"kici/internal/server/logs"
 	"kici/internal/server/servertest"
+	"kici/internal/server/store"
 )
 
-// TestLogsOfEndedRunsExpire lets a start find old logs: those of a run that ended go, those of one that goes on stay.
+// TestLogsOfEndedRunsExpire lets a start find old logs, short ones and long ones: those of a run that ended go, those of one
+// that goes on stay.
 func TestLogsOfEndedRunsExpire(t *testing.T) {
-	servertest.Each(t, func(s *server.Settings) { s.LogMaxAge = 24 * time.Hour }, func(t *testing.T, h *servertest.Home) {
-		first := h.Start(t)
-		sha := h.Commit(t, app, servertest.Lock("build"))
-		h.Push(t, app, "main", sha)
-		brief := h.Employ(t, &servertest.Agent{ID: "brief", Features: careful, Chunks: 2})
-		h.AwaitRuns(t, 1)
-		brief.Kill()
-		h.Employ(t, &servertest.Agent{ID: "lasting", Features: careful, Chunks: 2, Hold: true})
-		h.Push(t, app, "main", h.Commit(t, app, servertest.Lock("build")))
-		ended, open := logOf(t, h, "success"), logOf(t, h, "running")
-		first.Stop()
-		long := time.Now().Add(-48 * time.Hour)
-		for _, path := range []string{ended, open} {
-			if err := os.Chtimes(filepath.Join(h.Settings.DataDir, "logs", path), long, long); err != nil {
-				t.Fatal(err)
-			}
+	for name, chunks := range map[string]int{"short": 2, "long": 20} {
+		t.Run(name, func(t *testing.T) {
+			servertest.Each(t, func(s *server.Settings) { s.LogMaxAge, s.BootstrapToken = 24*time.Hour, adminToken }, func(t *testing.T, h *servertest.Home) {
+				testExpiry(t, h, chunks)
+			})
+		})
+	}
+}
+
+func testExpiry(t *testing.T, h *servertest.Home, chunks int) {
+	first := h.Start(t)
+	sha := h.Commit(t, app, servertest.Lock("build"))
+	brief := h.Employ(t, &servertest.Agent{ID: "brief", Features: careful, Chunks: chunks})
+	h.Push(t, app, "main", sha)
+	h.AwaitRuns(t, 1)
+	brief.Kill()
+	h.Employ(t, &servertest.Agent{ID: "lasting", Features: careful, Chunks: chunks, Hold: true})
+	h.Push(t, app, "main", h.Commit(t, app, servertest.Lock("build")))
+	ended, open := logOf(t, h, "success", chunks), logOf(t, h, "running", chunks)
+	first.Stop()
+	long := time.Now().Add(-48 * time.Hour)
+	short := h.Count(t, "SELECT count(*) FROM short_logs")
+	if err := h.DB.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE short_logs SET written_at = $1", long.UnixMilli())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	for _, path := range []string{ended, open} {
+		switch err := os.Chtimes(filepath.Join(h.Settings.DataDir, "logs", path), long, long); {
+		case err == nil:
+			files++
+		case !errors.Is(err, os.ErrNotExist):
+			t.Fatal(err)
 		}
-		second := h.Start(t)
-		servertest.Await(t, "the end of the old log", func() bool {
-			_, err := os.Stat(filepath.Join(h.Settings.DataDir, "logs", ended))
-			return errors.Is(err, os.ErrNotExist)
-		}, nil)
-		second.Stop()
-		store := openLogs(t, h)
-		if _, _, _, err := store.Lines(t.Context(), ended, 0, 1); !errors.Is(err, logs.ErrExpired) {
-			t.Errorf("log of the run that ended: %v", err)
-		}
-		if lines, _, _, err := store.Lines(t.Context(), open, 0, 9); err != nil || len(lines) != 2 {
-			t.Errorf("log of the run that goes on: %d lines, %v", len(lines), err)
-		}
-	})
+	}
+	if short+files != 2 || (files == 2) != (chunks == 20) {
+		t.Errorf("of two logs of %d chunks %d are rows and %d files", chunks, short, files)
+	}
+	second := h.Start(t)
+	servertest.Await(t, "the end of the old log", func() bool {
+		_, err := os.Stat(filepath.Join(h.Settings.DataDir, "logs", ended))
+		return errors.Is(err, os.ErrNotExist) && h.Count(t, "SELECT count(*) FROM short_logs") == max(short-1, 0)
+	}, nil)
+	second.Stop()
+	store := openLogs(t, h)
+	if _, _, _, err := store.Lines(t.Context(), ended, 0, 1); !errors.Is(err, logs.ErrExpired) {
+		t.Errorf("log of the run that ended: %v", err)
+	}
+	if lines, _, _, err := store.Lines(t.Context(), open, 0, 99); err != nil || len(lines) != chunks {
+		t.Errorf("log of the run that goes on: %d lines, %v", len(lines), err)
+	}
 }
 
 // openLogs opens the logs of a home whose server is not running. With an object store it first uploads what is left, as
 // the next start would, and then reads what is there and nowhere else.
 func openLogs(t *testing.T, h *servertest.Home) *logs.Store {
 	t.Helper()
-	o := logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs")}
+	o := logs.Options{Root: filepath.Join(h.Settings.DataDir, "logs"), DB: h.DB}
 	if h.Settings.Storage.S3 != nil {
 		bucket, err := blob.OpenS3(t.Context(), h.Settings.Storage.Logs)
 		if err != nil {
@@ -73,7 +97,7 @@ func openLogs(t *testing.T, h *servertest.Home) *logs.Store {
 
 func openStore(t *testing.T, o logs.Options) *logs.Store {
 	t.Helper()
-	store, err := logs.Open(o)
+	store, err := logs.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,14 +106,17 @@ func openStore(t *testing.T, o logs.Options) *logs.Store {
 }
 
 // logOf waits until the only run in that state has its whole log, and gives the log's path.
-func logOf(t *testing.T, h *servertest.Home, status string) string {
+func logOf(t *testing.T, h *servertest.Home, status string, chunks int) string {
 	t.Helper()
-	var path string
+	var path, run, job string
 	servertest.Await(t, "the log of the run that is "+status, func() bool {
-		err := h.DB.Read().QueryRowContext(t.Context(), `SELECT s.log_path FROM execution_steps s JOIN execution_jobs j ON j.job_id = s.job_id
-WHERE j.status = $1`, status).Scan(&path)
-		log, readErr := os.ReadFile(filepath.Join(h.Settings.DataDir, "logs", path))
-		return err == nil && readErr == nil && bytes.Count(log, []byte("\n")) == 2
+		err := h.DB.Read().QueryRowContext(t.Context(), `SELECT s.log_path, j.run_id, j.job_id FROM execution_steps s
+JOIN execution_jobs j ON j.job_id = s.job_id WHERE j.status = $1`, status).Scan(&path, &run, &job)
+		if err != nil {
+			return false
+		}
+		_, page := pageOf(t, h, fmt.Sprintf("/api/v1/admin/runs/%s/jobs/%s/steps/0/logs?limit=1", run, job))
+		return page.TotalLines == int64(chunks)
 	}, nil)
 	return path
 }

@@ -97,7 +97,7 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	keys, err := seal.NewKeyring(strings.Repeat("0f", 32), "")
 	check(t, err)
 	s.LogRoot = t.TempDir()
-	s.Logs, err = logs.Open(logs.Options{Root: s.LogRoot})
+	s.Logs, err = logs.Open(t.Context(), logs.Options{Root: s.LogRoot})
 	check(t, err)
 	t.Cleanup(func() { check(t, s.Logs.Close()) })
 	settings := engine.DefaultSettings()

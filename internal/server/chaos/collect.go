@@ -32,7 +32,7 @@ func (s *system) collect(ctx context.Context, o Options, f *facts) error {
 		return err
 	}
 	f.Acked = s.witness.seen()
-	if err := s.readLogs(ctx, db.Read(), f); err != nil {
+	if err := s.readLogs(ctx, db, f); err != nil {
 		return err
 	}
 	if runtime.GOOS == "linux" { // elsewhere no kernel ends what a killed process has started

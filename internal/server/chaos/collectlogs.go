@@ -19,8 +19,8 @@ import (
 const linesAtOnce = 1000
 
 // readLogs reads the log of every step, as a server would that can reach all others.
-func (s *system) readLogs(ctx context.Context, q store.Querier, f *facts) (err error) {
-	sinks, err := s.openSinks()
+func (s *system) readLogs(ctx context.Context, db *store.DB, f *facts) (err error) {
+	sinks, err := s.openSinks(ctx, db)
 	defer func() {
 		for _, sink := range sinks {
 			err = errors.Join(err, sink.Close())
@@ -41,7 +41,7 @@ func (s *system) readLogs(ctx context.Context, q store.Querier, f *facts) (err e
 		f.Logs[l.stepKey] = nil
 	}
 	for key := range f.Logs {
-		joined := &logs.Joined{Where: func(ctx context.Context) (logs.Parts, error) { return partsOf(ctx, q, key.Job, sinks) }}
+		joined := &logs.Joined{Where: func(ctx context.Context) (logs.Parts, error) { return partsOf(ctx, db.Read(), key.Job, sinks) }}
 		f.Logs[key], err = readLog(ctx, joined, logs.Path(jobs[key.Job].Run, jobs[key.Job].Name, key.Step))
 		if err != nil {
 			return fmt.Errorf("read the log of step %d of job %s: %w", key.Step, key.Job, err)
@@ -51,7 +51,7 @@ func (s *system) readLogs(ctx context.Context, q store.Querier, f *facts) (err e
 }
 
 // openSinks opens what each server has stored, by the server's id.
-func (s *system) openSinks() (map[string]*logs.Store, error) {
+func (s *system) openSinks(ctx context.Context, db *store.DB) (map[string]*logs.Store, error) {
 	sinks := map[string]*logs.Store{}
 	for _, n := range s.nodes {
 		folder := filepath.Join(s.Base, n.folder)
@@ -59,7 +59,7 @@ func (s *system) openSinks() (map[string]*logs.Store, error) {
 		if err != nil {
 			return sinks, fmt.Errorf("read the identity of a server: %w", err)
 		}
-		sink, err := logs.Open(logs.Options{Root: filepath.Join(folder, "logs")})
+		sink, err := logs.Open(ctx, logs.Options{Root: filepath.Join(folder, "logs"), DB: db})
 		if err != nil {
 			return sinks, err
 		}

@@ -121,7 +121,7 @@ func (e *Engine) forgetSome(ctx context.Context, keep Retention) (found, gone in
 //     confirmed is closed: its job has ended, and its blob is removed once its link leads nowhere.
 //   - An event lives for a shorter time than the run that told it, as the settings are checked. What is left are dead
 //     letters, and what the next sweep of events would have removed.
-//   - Logs are as old as the run, and go by their own sweep on every node that has some: see server.runState.
+//   - Files of logs are as old as the run, and go by their own sweep on every node that has some: see server.runState.
 //   - The delivery stays in the event log for its own time and no longer names the run.
 //   - Audit logs keep the run's id. They tell who did what, for times of their own.
 func (e *Engine) forgetTx(ctx context.Context, tx *store.Tx, runID string, before int64, keepers []RunKeeper) (bool, error) {

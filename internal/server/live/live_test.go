@@ -43,7 +43,7 @@ func newStage(t *testing.T, db *store.DB) *stage {
 	t.Helper()
 	s := &stage{t: t, db: db}
 	var err error
-	s.logs, err = logs.Open(logs.Options{Root: t.TempDir()})
+	s.logs, err = logs.Open(t.Context(), logs.Options{Root: t.TempDir(), DB: db})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.logs.Close()) })
 	s.enter()

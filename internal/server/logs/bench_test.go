@@ -3,6 +3,7 @@
 package logs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,6 +76,45 @@ func BenchmarkAppendOneLine(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkFirstChunk begins a log with a few hundred bytes, each in a job of its own: all of most logs there will ever be.
+func BenchmarkFirstChunk(b *testing.B) {
+	benchmarkFirst(b, chunk("a", "building", strings.Repeat("a line of ordinary length ", 3), "done"))
+}
+
+// BenchmarkFirstLargeChunk begins one that is a file from the beginning.
+func BenchmarkFirstLargeChunk(b *testing.B) { benchmarkFirst(b, stored("a", shortBytes+1)) }
+
+func benchmarkFirst(b *testing.B, c Chunk) {
+	for _, kind := range []string{"files", "rows", "PostgreSQL rows"} {
+		b.Run(kind, func(b *testing.B) {
+			s := homes[kind](b).open(b, Options{})
+			began := cpuTime(b)
+			for i := 0; b.Loop(); i++ {
+				c.RunID = fmt.Sprint("run-", i)
+				if err := s.Append(b.Context(), c); err != nil {
+					b.Fatal(err)
+				}
+			}
+			reportCPU(b, began)
+		})
+	}
+}
+
+// BenchmarkTurn makes a file of a row.
+func BenchmarkTurn(b *testing.B) {
+	s := homes["rows"](b).open(b, Options{})
+	large := stored("b", shortBytes)
+	began := cpuTime(b)
+	for i := 0; b.Loop(); i++ {
+		first := chunk("a", "1")
+		first.RunID, large.RunID = fmt.Sprint("run-", i), fmt.Sprint("run-", i)
+		if err := errors.Join(s.Append(b.Context(), first), s.Append(b.Context(), large)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	reportCPU(b, began)
 }
 
 // gigabyte makes a log of 1 GB, which goes with the benchmark.

@@ -23,11 +23,11 @@ const (
 // runFolder is where the logs of a run lie. The run is named as an element of paths.
 func runFolder(run string) string { return path.Join(runsFolder, run) }
 
-// runOf is the run, as an element of paths, that a path below the root belongs to.
-func runOf(name string) (run string, ok bool) {
+// splitPath is the run, as an element of paths, that a path below the root belongs to, and the rest of the path.
+func splitPath(name string) (run, rest string, ok bool) {
 	below, ok := strings.CutPrefix(name, runsFolder+"/")
-	run, _, deeper := strings.Cut(below, "/")
-	return run, ok && deeper && run != ""
+	run, rest, deeper := strings.Cut(below, "/")
+	return run, rest, ok && deeper && run != ""
 }
 
 // markExpired leaves the mark of a run whose logs go.
@@ -49,7 +49,7 @@ func (s *Store) markExpired(ctx context.Context, run string) error {
 
 // absent tells why a log that is not there is not there: nil when there never was one.
 func (s *Store) absent(ctx context.Context, log string) error {
-	run, ok := runOf(log)
+	run, _, ok := splitPath(log)
 	if !ok {
 		return nil
 	}

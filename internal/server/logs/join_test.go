@@ -34,7 +34,7 @@ func travel(t *rapid.T, root string) travels {
 	out := travels{joined: joined(&parts), path: Path("r", "job", 0)}
 	stores := make([]*Store, nodes)
 	for i := range nodes {
-		s, err := Open(Options{Root: filepath.Join(root, fmt.Sprint(i))})
+		s, err := Open(t.Context(), Options{Root: filepath.Join(root, fmt.Sprint(i))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func (a away) Open(context.Context, string) (Content, error)              { retu
 func TestAPartThatIsGoneIsStated(t *testing.T) {
 	path := Path("r", "job", 0)
 	part := func(id, text string) *Store {
-		s, err := Open(Options{Root: t.TempDir()})
+		s, err := Open(t.Context(), Options{Root: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

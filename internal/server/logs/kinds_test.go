@@ -12,36 +12,53 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/kit/blob"
 	"kici/internal/kit/blob/blobtest"
+	"kici/internal/server/store"
+	"kici/internal/server/store/storetest"
 )
 
 // home is where a store's logs lie over several lives of it.
 type home struct {
 	root     string
-	segments blob.Store // nil for files
+	db       *store.DB  // nil for files from the beginning
+	segments blob.Store // nil for rows and files
 	objects  string     // folder of the segments when they are files
 }
 
 // open opens the store of a home. Segments are small, so that a test has many.
 func (h home) open(t testing.TB, o Options) *Store {
 	t.Helper()
-	o.Root, o.Segments = h.root, h.segments
+	o.Root, o.DB, o.Segments = h.root, h.db, h.segments
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 300
 	}
 	return openAt(t, o)
 }
 
+// anew is the home of another test without any log. A database is emptied, since one of its own would take longer.
+func (h home) anew(t testing.TB) home {
+	t.Helper()
+	h.root = t.TempDir()
+	if h.db != nil {
+		mustExec(t, h.db, "DELETE FROM short_logs")
+	}
+	return h
+}
+
 // homes are the ways to keep logs.
 var homes = map[string]func(t testing.TB) home{
-	"files": func(t testing.TB) home { return home{root: t.TempDir()} },
+	"files":           func(t testing.TB) home { return home{root: t.TempDir()} },
+	"rows":            func(t testing.TB) home { return home{root: t.TempDir(), db: storetest.SQLite(t)} },
+	"PostgreSQL rows": func(t testing.TB) home { return home{root: t.TempDir(), db: storetest.Postgres(t)} },
 	"segments": func(t testing.TB) home {
 		objects := t.TempDir()
-		return home{t.TempDir(), openObjects(t, objects), objects}
+		return home{root: t.TempDir(), segments: openObjects(t, objects), objects: objects}
 	},
 	"S3": func(t testing.TB) home {
 		bucket, err := blob.OpenS3(t.Context(), blob.S3Options{Bucket: blobtest.Bucket, Endpoint: blobtest.ObjectStore(t), Prefix: "kici-logs"})
@@ -64,8 +81,22 @@ func openObjects(t testing.TB, folder string) blob.Store {
 
 // eachHome runs a test on every way to keep logs.
 func eachHome(t *testing.T, test func(t *testing.T, h home)) {
-	for name, make := range homes {
-		t.Run(name, func(t *testing.T) { test(t, make(t)) })
+	eachOf(t, test, "files", "rows", "PostgreSQL rows", "segments", "S3")
+}
+
+// eachWhole runs a test on every way to keep logs without segments.
+func eachWhole(t *testing.T, test func(t *testing.T, h home)) {
+	eachOf(t, test, "files", "rows", "PostgreSQL rows")
+}
+
+// eachRow runs a test on short logs in every database.
+func eachRow(t *testing.T, test func(t *testing.T, h home)) {
+	eachOf(t, test, "rows", "PostgreSQL rows")
+}
+
+func eachOf(t *testing.T, test func(t *testing.T, h home), names ...string) {
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) { test(t, homes[name](t)) })
 	}
 }
 
@@ -78,55 +109,68 @@ func flush(t testing.TB, s *Store) {
 
 func segmentHome(t testing.TB) home { return homes["segments"](t) }
 
-// Whether a log is a file or segments, here or uploaded or both, equal cursors give equal pages.
+// Whether a log is a file, a row, a file that was a row, or segments, here or uploaded or both, equal cursors give equal pages.
 func TestEqualCursorsGiveEqualPages(t *testing.T) {
 	eachHome(t, func(t *testing.T, h home) {
-		if h.segments != nil {
-			testEqualPages(t, homes["files"](t).open(t, Options{}), h.open(t, Options{}))
+		file, other := homes["files"](t).open(t, Options{}), h.open(t, Options{})
+		for i := range 60 {
+			c := chunk(fmt.Sprint(i), fmt.Sprint(i, strings.Repeat(" text", i%7)), "ä\x1b[1mb", "")
+			mustAppend(t, file, c)
+			mustAppend(t, other, c)
+			if i == 30 {
+				flush(t, other)
+			}
+			if i == shortChunks-1 || i == shortChunks || i == 59 {
+				compareReading(t, file, other)
+			}
+		}
+		if got := other.Stats(); h.segments != nil && (got.Uploaded < 10 || got.Owing != 1) {
+			t.Fatalf("the log is not mixed: %+v", got)
 		}
 	})
 }
 
-func testEqualPages(t *testing.T, filed, parted *Store) {
+// compareReading reads two logs of three lines a chunk in every way.
+func compareReading(t *testing.T, want, got *Store) {
 	t.Helper()
-	for i := range 60 {
-		c := chunk(fmt.Sprint(i), fmt.Sprint(i, strings.Repeat(" text", i%7)), "ä\x1b[1mb", "")
-		mustAppend(t, filed, c)
-		mustAppend(t, parted, c)
-		if i == 30 {
-			flush(t, parted)
-		}
-	}
-	if parted.Stats().Uploaded < 10 || parted.Stats().Owing != 1 {
-		t.Fatalf("the log is not mixed: %+v", parted.Stats())
-	}
-	_, size, _, _ := filed.Read(t.Context(), buildLog, 1<<40, 0)
+	_, size, _, _ := want.Read(t.Context(), buildLog, 1<<40, 0)
 	for cursor := int64(0); cursor <= size; cursor += 7 {
 		limit := int(cursor%900) + 1
-		a, nextA, completeA, errA := filed.Read(t.Context(), buildLog, cursor, limit)
-		b, nextB, completeB, errB := parted.Read(t.Context(), buildLog, cursor, limit)
+		a, nextA, completeA, errA := want.Read(t.Context(), buildLog, cursor, limit)
+		b, nextB, completeB, errB := got.Read(t.Context(), buildLog, cursor, limit)
 		if !bytes.Equal(a, b) || nextA != nextB || completeA != completeB || errors.Join(errA, errB) != nil {
 			t.Fatalf("Read(%d, %d): %q %d %v %v and %q %d %v %v", cursor, limit, a, nextA, completeA, errA, b, nextB, completeB, errB)
 		}
 	}
-	for line := range int64(181) {
+	_, total, _ := want.Tail(t.Context(), buildLog, 1)
+	for line := range total + 1 {
 		limit := int(line%40) + 1
-		a, totalA, nextA, errA := filed.Lines(t.Context(), buildLog, line, limit)
-		b, totalB, nextB, errB := parted.Lines(t.Context(), buildLog, line, limit)
+		a, totalA, nextA, errA := want.Lines(t.Context(), buildLog, line, limit)
+		b, totalB, nextB, errB := got.Lines(t.Context(), buildLog, line, limit)
 		if diff := cmp.Diff(a, b); diff != "" || totalA != totalB || nextA != nextB || errors.Join(errA, errB) != nil {
 			t.Fatalf("Lines(%d, %d): %v %s", line, limit, errors.Join(errA, errB), diff)
 		}
 	}
-	content, err := parted.Open(t.Context(), buildLog)
+	a, b := whole(t, want), whole(t, got)
+	file, err := os.ReadFile(filepath.Join(want.root.Name(), buildLog))
+	if err != nil || !bytes.Equal(a, file) || !bytes.Equal(b, file) {
+		t.Errorf("the whole logs have %d and %d bytes, the file %d, %v", len(a), len(b), len(file), err)
+	}
+}
+
+// whole is all of a log as it is stored.
+func whole(t testing.TB, s *Store) []byte {
+	t.Helper()
+	content, err := s.Open(t.Context(), buildLog)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer content.Close()
-	whole, err := io.ReadAll(content)
-	file, _ := os.ReadFile(filepath.Join(filed.root.Name(), buildLog))
-	if err != nil || !bytes.Equal(whole, file) {
-		t.Errorf("the whole log has %d bytes, the file %d, %v", len(whole), len(file), err)
+	raw, err := io.ReadAll(content)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return raw
 }
 
 func TestSegmentsAreUploadedAndLeaveTheFolder(t *testing.T) {
@@ -180,7 +224,7 @@ func killed(t testing.TB, h home) home {
 	if err := os.CopyFS(root, os.DirFS(h.root)); err != nil {
 		t.Fatal(err)
 	}
-	return home{root, h.segments, h.objects}
+	return home{root, h.db, h.segments, h.objects}
 }
 
 // Whatever part of a chunk a killed server left in its newest segment, every acknowledged line is read after the restart,
@@ -294,11 +338,16 @@ func TestObjectStoreThatIsDown(t *testing.T) {
 // A server whose agent went over to another one uploads what it had acknowledged when it is back. Nothing of either is
 // written over, and all of it is read.
 func TestTwoServersWriteOneLog(t *testing.T) {
+	synctest.Test(t, testTwoServers)
+}
+
+func testTwoServers(t *testing.T) {
 	h := segmentHome(t)
 	first := h.open(t, Options{})
 	mustAppend(t, first, chunk("a", "1"))
 	flush(t, first)
 	mustAppend(t, first, chunk("b", "2"))
+	time.Sleep(time.Millisecond) // segments of one number are in the order of their birth
 	second := home{root: t.TempDir(), segments: h.segments}.open(t, Options{})
 	mustAppend(t, second, chunk("c", "3"))
 	flush(t, second)
@@ -319,6 +368,50 @@ func TestTwoServersWriteOneLog(t *testing.T) {
 	if diff := cmp.Diff([]string{"1", "2", "3", "4", "5"}, all(t, third, buildLog)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// Whatever a log is while it is read, reading never goes back: what was shown once is shown again.
+func TestReadersAndWritersOfManyLogs(t *testing.T) {
+	eachHome(t, func(t *testing.T, h home) {
+		const logs, chunks = 6, 2 * shortChunks
+		s := h.open(t, Options{MaxOpen: 2})
+		var writing, reading sync.WaitGroup
+		done := make(chan struct{})
+		for i := range logs {
+			writing.Go(func() {
+				for n := range chunks {
+					c := chunk(fmt.Sprint(n), fmt.Sprint(n))
+					c.StepIndex = i
+					if err := s.Append(t.Context(), c); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			reading.Go(func() {
+				for had := 0; ; {
+					lines, _, err := s.Tail(t.Context(), Path("r", "build", i), chunks)
+					if err != nil || len(lines) < had || len(lines) > 0 && !strings.Contains(lines[len(lines)-1], fmt.Sprintf(`"msg":"%d"`, len(lines)-1)) {
+						t.Errorf("step %d: %d lines after %d, %v", i, len(lines), had, err)
+						return
+					}
+					had = len(lines)
+					select {
+					case <-done:
+						return
+					default:
+					}
+				}
+			})
+		}
+		writing.Wait()
+		close(done)
+		reading.Wait()
+		for i := range logs {
+			if got := all(t, s, Path("r", "build", i)); len(got) != chunks {
+				t.Errorf("step %d: %q", i, got)
+			}
+		}
+	})
 }
 
 // Reading goes on while segments are sealed, uploaded and taken away under the reader.
@@ -353,17 +446,39 @@ func TestReadingWhileSegmentsMove(t *testing.T) {
 	}
 }
 
-func TestLogThatWasBegunAsAFileGoesOnAsOne(t *testing.T) {
-	h := segmentHome(t)
-	before := home{root: h.root}.open(t, Options{})
-	mustAppend(t, before, chunk("a", "1"))
-	before.Close()
-	s := h.open(t, Options{})
-	mustAppend(t, s, chunk("a", "1"), chunk("b", "2"))
-	flush(t, s)
-	if diff := cmp.Diff([]string{"1", "2"}, all(t, s, buildLog)); diff != "" || s.Stats().Uploaded != 0 {
-		t.Errorf("uploaded %d: %s", s.Stats().Uploaded, diff)
-	}
+// A log that was begun before there was an object store goes on as it was.
+func TestLogThatWasBegunWithoutSegmentsGoesOnWithoutThem(t *testing.T) {
+	eachWhole(t, func(t *testing.T, h home) {
+		before := h.open(t, Options{})
+		mustAppend(t, before, chunk("a", "1"))
+		before.Close()
+		objects := t.TempDir()
+		with := home{h.root, h.db, openObjects(t, objects), objects}
+		s := with.open(t, Options{})
+		want := []string{"1"}
+		for i := range shortChunks + 1 {
+			if diff := cmp.Diff(want, all(t, s, buildLog)); diff != "" {
+				t.Error(diff)
+			}
+			mustAppend(t, s, chunk("a", "1"), chunk(fmt.Sprint(i), fmt.Sprint("then ", i)))
+			want = append(want, fmt.Sprint("then ", i))
+			flush(t, s)
+			if i == 3 {
+				s.Close()
+				s = with.open(t, Options{})
+			}
+		}
+		if diff := cmp.Diff(want, all(t, s, buildLog)); diff != "" || s.Stats().Uploaded != 0 {
+			t.Errorf("uploaded %d: %s", s.Stats().Uploaded, diff)
+		}
+		other := chunk("a", "1")
+		other.StepIndex = 1
+		mustAppend(t, s, other)
+		flush(t, s)
+		if got := all(t, s, Path("r", "build", 1)); len(got) != 1 || s.Stats().Uploaded != 1 {
+			t.Errorf("a log that was begun since: %q, uploaded %d", got, s.Stats().Uploaded)
+		}
+	})
 }
 
 func TestDamagedObjectIsAnError(t *testing.T) {

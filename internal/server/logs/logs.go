@@ -6,15 +6,16 @@
 // in part is recognised and cut off, a chunk that is sent again is recognised after a restart, and a line of a gigabyte log
 // is found by a binary search over the marks. There is nothing beside the log that could be torn or lost or disagree.
 //
-// A log is a file in the data folder or, with an object store, segments of such a file: the newest are in the data folder,
-// where a chunk is safe before it is acknowledged, the others have been uploaded. Either way the bytes, and so all cursors,
-// are the same.
+// A log is a file in the data folder, or a row of the database while it is short. With an object store it is segments of
+// such a file: the newest are in the data folder, where a chunk is safe before it is acknowledged, the others have been
+// uploaded. Either way the bytes, and so all cursors, are the same.
 package logs
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -25,6 +26,7 @@ import (
 
 	"kici/internal/kit/blob"
 	"kici/internal/kit/service"
+	"kici/internal/server/store"
 )
 
 // Limits of a store where the options name none.
@@ -40,7 +42,7 @@ const (
 // context ends, as it does after a restart; followers look at the step's status, too.
 const maxFinished = 4096
 
-// ErrFull says that the disk has no room for more. The log up to then stays complete and readable.
+// ErrFull says that the disk, or the database, has no room for more. The log up to then stays complete and readable.
 var ErrFull = errors.New("no space left for logs")
 
 // ErrPath says that a path does not name a log below the root.
@@ -63,8 +65,11 @@ type Options struct {
 	MaxBytes int64  // stored bytes of one step's log
 	MaxOpen  int    // files open for writing at a time
 
-	// Segments takes the logs, in segments of about SegmentBytes. Nil keeps them as files below Root. A segment is sealed
-	// when it is full or when it was begun SegmentAge ago.
+	// DB has the logs as rows while they are short. Without it they are files from the beginning.
+	DB *store.DB
+
+	// Segments takes the logs, in segments of about SegmentBytes. Nil keeps them as rows and files below Root. A segment is
+	// sealed when it is full or when it was begun SegmentAge ago.
 	Segments     blob.Store
 	SegmentBytes int64
 	SegmentAge   time.Duration
@@ -78,7 +83,8 @@ type Store struct {
 	root     *os.Root
 	maxBytes int64
 	maxOpen  int
-	openLog  func(name string) (file, error)
+	rows     *rows // nil without a database
+	openLog  func(name string, fresh bool) (diskFile, error)
 	log      *slog.Logger
 
 	// Of a store with segments; remote is nil for one without.
@@ -105,15 +111,22 @@ type Store struct {
 
 // file is what a store does with an open log.
 type file interface {
-	ReadAt(p []byte, off int64) (int, error)
-	Write(p []byte) (int, error)
+	// Write stores bytes behind the others, and tells how many it has when it fails.
+	Write(ctx context.Context, p []byte) (int, error)
 	Truncate(size int64) error
-	Stat() (os.FileInfo, error)
+	Size() (int64, error)
 	Close() error
 }
 
+// diskFile is a log that is a file.
+type diskFile interface {
+	file
+	io.ReaderAt
+	Sync() error
+}
+
 // Open opens the store of logs below o.Root.
-func Open(o Options) (*Store, error) {
+func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := os.MkdirAll(o.Root, 0o700); err != nil {
 		return nil, fmt.Errorf("open log root: %w", err)
 	}
@@ -134,6 +147,11 @@ func Open(o Options) (*Store, error) {
 	s.defaults()
 	s.slots = make(chan struct{}, s.maxOpen)
 	s.close = sync.OnceValue(s.closeAll)
+	if o.DB != nil {
+		if s.rows, err = openRows(ctx, o.DB, root, o.Segments != nil); err != nil {
+			return nil, errors.Join(fmt.Errorf("open short logs: %w", err), root.Close())
+		}
+	}
 	if err := s.openRemote(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log segments: %w", err), root.Close())
 	}
@@ -223,7 +241,7 @@ func (s *Store) Finish(path string) error {
 
 // fullness marks the errors that a full disk or a spent quota causes.
 func fullness(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || store.IsFull(err) {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return err

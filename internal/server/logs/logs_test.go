@@ -17,7 +17,7 @@ const at = 1767225600000 // 2026-01-01T00:00:00Z
 
 func openAt(t testing.TB, o Options) *Store {
 	t.Helper()
-	s, err := Open(o)
+	s, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

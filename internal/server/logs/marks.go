@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"path"
 	"time"
 
@@ -42,11 +41,9 @@ func (s *Store) sweepMarks(ctx context.Context, keep Retention) error {
 // forgetMarks removes those of these marks whose runs are unknown.
 func forgetMarks(ctx context.Context, keep Retention, names []string, remove func(ctx context.Context, name string) error) error {
 	for _, name := range names {
-		state := RunUnknown // no run has an id that cannot be read
-		if id, err := url.PathUnescape(path.Base(name)); err == nil {
-			if state, err = keep.Run(ctx, id); err != nil {
-				return fmt.Errorf("forget mark %s: %w", name, err)
-			}
+		state, err := keep.stateOf(ctx, path.Base(name))
+		if err != nil {
+			return fmt.Errorf("forget mark %s: %w", name, err)
 		}
 		if state != RunUnknown {
 			continue

@@ -38,12 +38,14 @@ func TestMarksGoWithTheirRuns(t *testing.T) {
 }
 
 func TestLogsOfAForgottenRunLeaveNoMark(t *testing.T) {
-	s := openAt(t, Options{Root: t.TempDir()})
-	writeRun(t, s, "r", 48*time.Hour)
-	if err := s.sweepOnce(t.Context(), Retention{RunMaxAge: 24 * time.Hour, Run: states{"r": RunUnknown}.of}); err != nil {
-		t.Fatal(err)
-	}
-	if _, total, _, err := s.Lines(t.Context(), Path("r", "build", 0), 0, 1); err != nil || total != 0 {
-		t.Errorf("%d lines, %v", total, err)
-	}
+	eachWhole(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		writeRun(t, s, "r", 48*time.Hour)
+		if err := s.sweepOnce(t.Context(), Retention{RunMaxAge: 24 * time.Hour, Run: states{"r": RunUnknown}.of}); err != nil {
+			t.Fatal(err)
+		}
+		if _, total, _, err := s.Lines(t.Context(), Path("r", "build", 0), 0, 1); err != nil || total != 0 {
+			t.Errorf("%d lines, %v", total, err)
+		}
+	})
 }

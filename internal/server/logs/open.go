@@ -2,11 +2,7 @@ package logs
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 )
 
 // acquire gives the stream of a path to one caller more. It closes the longest idle stream where there are too many.
@@ -61,21 +57,4 @@ func (s *Store) evictLocked() error {
 	}
 	delete(s.streams, oldest.path)
 	return oldest.close()
-}
-
-// openForWriting opens a log, and makes it and its folders when it is new. The name has been checked; the folder is the
-// server's alone, so one system call that follows the whole path will do, where a root would walk it step by step.
-func (s *Store) openForWriting(name string) (file, error) {
-	path := filepath.Join(s.root.Name(), name)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return nil, err
-		}
-		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	}
-	if err != nil {
-		return nil, err // not f: a nil *os.File is no nil file
-	}
-	return f, nil
 }

@@ -53,6 +53,15 @@ func (r Retention) age() time.Duration {
 	return r.MaxAge
 }
 
+// stateOf tells the state of a run that is named as an element of paths. No run has an id that cannot be read.
+func (r Retention) stateOf(ctx context.Context, run string) (RunState, error) {
+	id, err := url.PathUnescape(run)
+	if err != nil {
+		return RunUnknown, nil
+	}
+	return r.Run(ctx, id)
+}
+
 // runLogs are the logs of one run.
 type runLogs struct {
 	run   string // as an element of paths
@@ -68,7 +77,7 @@ func (s *Store) Sweep(ctx context.Context, keep Retention) error {
 		err := s.sweepOnce(ctx, keep)
 		if err == nil && time.Since(marks) >= markPeriod {
 			marks = time.Now()
-			err = s.sweepMarks(ctx, keep)
+			err = errors.Join(s.sweepMarks(ctx, keep), s.sweepGone(ctx, keep))
 		}
 		return err
 	})
@@ -158,6 +167,11 @@ func (s *Store) removeRun(ctx context.Context, run string) error {
 			}
 		}
 	}
+	if s.rows != nil {
+		if err := s.rows.removeRun(ctx, run); err != nil {
+			return err
+		}
+	}
 	return s.root.RemoveAll(runFolder(run))
 }
 
@@ -182,7 +196,7 @@ func (s *Store) letGo(folder string) bool {
 	return true
 }
 
-// runsHere measures the logs in the data folder. Segments that wait for their upload are not among them.
+// runsHere measures the logs in the data folder and the short ones. Segments that wait for their upload are not among them.
 func (s *Store) runsHere(ctx context.Context) ([]runLogs, error) {
 	var m measure
 	err := fs.WalkDir(s.root.FS(), runsFolder, func(name string, entry fs.DirEntry, err error) error {
@@ -196,11 +210,14 @@ func (s *Store) runsHere(ctx context.Context) ([]runLogs, error) {
 			return nil
 		}
 		info, err := entry.Info()
-		if err == nil {
-			m.add(name, info.Size(), info.ModTime())
+		if run, _, ok := splitPath(name); ok && err == nil {
+			m.add(run, info.Size(), info.ModTime())
 		}
 		return nil
 	})
+	if err == nil && s.rows != nil {
+		err = s.rows.measure(ctx, &m)
+	}
 	return m.runs(), err
 }
 
@@ -212,7 +229,9 @@ func (s *Store) runsThere(ctx context.Context) ([]runLogs, error) {
 		if g, _, ok := parseSegment(path.Base(object.Path)); ok {
 			when = g.born() // by the clock of the servers, and before a delayed upload
 		}
-		m.add(object.Path, object.Size, when)
+		if run, _, ok := splitPath(object.Path); ok {
+			m.add(run, object.Size, when)
+		}
 		return nil
 	})
 	return m.runs(), err
@@ -221,11 +240,7 @@ func (s *Store) runsThere(ctx context.Context) ([]runLogs, error) {
 // measure adds up logs by their runs.
 type measure struct{ byRun map[string]runLogs }
 
-func (m *measure) add(name string, bytes int64, last time.Time) {
-	run, ok := runOf(name)
-	if !ok {
-		return
-	}
+func (m *measure) add(run string, bytes int64, last time.Time) {
 	if m.byRun == nil {
 		m.byRun = map[string]runLogs{}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/server/store"
 )
 
 // states answers for runs; those it does not name have ended.
@@ -31,7 +33,20 @@ func writeRun(t testing.TB, s *Store, run string, age time.Duration) {
 	c.RunID = run
 	mustAppend(t, s, c)
 	when := time.Now().Add(-age)
-	if err := os.Chtimes(filepath.Join(s.root.Name(), Path(run, "build", 0)), when, when); err != nil {
+	if s.rows != nil {
+		mustExec(t, s.rows.db, "UPDATE short_logs SET written_at = $1 WHERE run_id = $2", when.UnixMilli(), run)
+	} else if err := os.Chtimes(filepath.Join(s.root.Name(), Path(run, "build", 0)), when, when); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustExec(t testing.TB, db *store.DB, statement string, args ...any) {
+	t.Helper()
+	err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.ExecContext(ctx, statement, args...)
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -72,25 +87,27 @@ func TestSweep(t *testing.T) {
 		{"for ever", Retention{}, nil, []string{"week", "day", "hour", "now"}},
 		{"within its bounds", Retention{MaxAge: 30 * day, MaxTotal: 1 << 20}, nil, []string{"week", "day", "hour", "now"}},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := openAt(t, Options{Root: t.TempDir()})
-			for run, age := range map[string]time.Duration{"week": 7 * day, "day": day, "hour": hour, "now": 0} {
-				writeRun(t, s, run, age)
-			}
-			tt.keep.Run = tt.runs.of
-			if err := s.sweepOnce(t.Context(), tt.keep); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, kept(t, s, "week", "day", "hour", "now")); diff != "" {
-				t.Error(diff)
-			}
-			stats, one := s.Stats(), s.Stats().Bytes/4
-			if gone := int64(4 - len(tt.want)); stats.ExpiredRuns != gone || stats.ExpiredBytes != gone*one || stats.KeptBytes != (4-gone)*one {
-				t.Errorf("stats %+v", stats)
-			}
-		})
-	}
+	eachWhole(t, func(t *testing.T, h home) {
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				s := h.anew(t).open(t, Options{})
+				for run, age := range map[string]time.Duration{"week": 7 * day, "day": day, "hour": hour, "now": 0} {
+					writeRun(t, s, run, age)
+				}
+				tt.keep.Run = tt.runs.of
+				if err := s.sweepOnce(t.Context(), tt.keep); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tt.want, kept(t, s, "week", "day", "hour", "now")); diff != "" {
+					t.Error(diff)
+				}
+				stats, one := s.Stats(), s.Stats().Bytes/4
+				if gone := int64(4 - len(tt.want)); stats.ExpiredRuns != gone || stats.ExpiredBytes != gone*one || stats.KeptBytes != (4-gone)*one {
+					t.Errorf("stats %+v", stats)
+				}
+			})
+		}
+	})
 }
 
 func TestDeletedLogReadsAsExpired(t *testing.T) {
@@ -159,14 +176,16 @@ func TestSweepOfAnObjectStore(t *testing.T) {
 }
 
 func TestSweepThatCannotAskDeletesNothing(t *testing.T) {
-	s := openAt(t, Options{Root: t.TempDir()})
-	writeRun(t, s, "week", 7*24*time.Hour)
-	wrong := errors.New("database is locked")
-	err := s.sweepOnce(t.Context(), Retention{MaxAge: time.Hour, Run: func(context.Context, string) (RunState, error) { return RunEnded, wrong }})
-	if !errors.Is(err, wrong) {
-		t.Errorf("got %v", err)
-	}
-	if len(kept(t, s, "week")) != 1 {
-		t.Error("it is gone")
-	}
+	eachWhole(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		writeRun(t, s, "week", 7*24*time.Hour)
+		wrong := errors.New("database is locked")
+		err := s.sweepOnce(t.Context(), Retention{MaxAge: time.Hour, Run: func(context.Context, string) (RunState, error) { return RunEnded, wrong }})
+		if !errors.Is(err, wrong) {
+			t.Errorf("got %v", err)
+		}
+		if len(kept(t, s, "week")) != 1 {
+			t.Error("it is gone")
+		}
+	})
 }

@@ -22,7 +22,7 @@ import (
 func TestWaitFollowsALog(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := Open(Options{Root: root})
+		s, err := Open(t.Context(), Options{Root: root})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,6 +75,35 @@ func TestWaitFollowsALog(t *testing.T) {
 	})
 }
 
+// A follower of any kind of log is woken by each line, also while the log takes another form.
+func TestWaitFollowsEveryKindOfLog(t *testing.T) {
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{})
+		for i := range int64(2 * shortChunks) {
+			woken := make(chan error, 1)
+			go func() {
+				more, err := s.Wait(t.Context(), buildLog, i)
+				if err == nil && !more {
+					err = fmt.Errorf("there is no line %d", i)
+				}
+				woken <- err
+			}()
+			mustAppend(t, s, chunk(fmt.Sprint(i), fmt.Sprint(i)))
+			if err := <-woken; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Finish(buildLog); err != nil {
+			t.Error(err)
+		}
+		for line, want := range map[int64]bool{2*shortChunks - 1: true, 2 * shortChunks: false} {
+			if more, err := s.Wait(t.Context(), buildLog, line); more != want || err != nil {
+				t.Errorf("line %d of a finished log: %t, %v", line, more, err)
+			}
+		}
+	})
+}
+
 func TestOpenFilesAreBounded(t *testing.T) {
 	eachHome(t, func(t *testing.T, h home) {
 		s := h.open(t, Options{MaxOpen: 3})
@@ -107,17 +136,17 @@ func TestOpenFilesAreBounded(t *testing.T) {
 
 // fullFile is a file on a disk that takes so many bytes more.
 type fullFile struct {
-	file
+	diskFile
 	room   *int
 	nocuts bool // taking a write back fails, too
 }
 
-func (f fullFile) Write(p []byte) (int, error) {
+func (f fullFile) Write(ctx context.Context, p []byte) (int, error) {
 	if len(p) <= *f.room {
 		*f.room -= len(p)
-		return f.file.Write(p)
+		return f.diskFile.Write(ctx, p)
 	}
-	n, _ := f.file.Write(p[:*f.room])
+	n, _ := f.diskFile.Write(ctx, p[:*f.room])
 	return n, &fs.PathError{Op: "write", Path: "step-0.log", Err: syscall.ENOSPC}
 }
 
@@ -125,16 +154,16 @@ func (f fullFile) Truncate(size int64) error {
 	if f.nocuts {
 		return syscall.EIO
 	}
-	return f.file.Truncate(size)
+	return f.diskFile.Truncate(size)
 }
 
 func TestFullDiskLeavesTheLogReadableAndConsistent(t *testing.T) {
 	for _, nocuts := range []bool{false, true} {
 		s := openAt(t, Options{Root: t.TempDir()})
 		room, blocked := 250, nocuts
-		s.openLog = func(name string) (file, error) {
-			f, err := s.openForWriting(name)
-			return fullFile{file: f, room: &room, nocuts: blocked}, err
+		s.openLog = func(name string, fresh bool) (diskFile, error) {
+			f, err := s.openForWriting(name, fresh)
+			return fullFile{diskFile: f, room: &room, nocuts: blocked}, err
 		}
 		mustAppend(t, s, chunk("a", "1"))
 		err := s.Append(t.Context(), chunk("b", "2", "3", "4"))

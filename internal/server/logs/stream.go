@@ -32,10 +32,12 @@ type end struct {
 	lines int64
 }
 
-// shape is what readers need to know of a log that is open for writing. The segments are those of a log that is kept in
-// parts, sealed ones and the one being written, whose number is 0 when there is none.
+// shape is what readers need to know of a log that is open for writing. The text is that of a log that is a row, nil for all
+// others. The segments are those of a log that is kept in parts, sealed ones and the one being written, whose number is 0
+// when there is none.
 type shape struct {
 	end
+	text     []byte
 	segments []segment
 	active   segment
 }
@@ -87,9 +89,10 @@ func (st *stream) append(ctx context.Context, s *Store, c Chunk) (bool, error) {
 	defer putBuffer(buf)
 	data, lines, cut := encode((*buf)[:0], c, id, now.end, s.maxBytes)
 	*buf = data
-	if err := st.writeLocked(data, now.size-now.active.from.size); err != nil {
+	if err := st.writeLocked(ctx, data, now.size-now.active.from.size); err != nil {
 		return false, err
 	}
+	now.text = textOf(st.file)
 	now.end = end{size: now.size + int64(len(data)), lines: now.lines + lines}
 	st.shape.Store(&now)
 	st.rememberLocked(hash)
@@ -105,8 +108,8 @@ func (st *stream) append(ctx context.Context, s *Store, c Chunk) (bool, error) {
 func (st *stream) readyLocked(ctx context.Context, s *Store) error {
 	if st.file != nil {
 		now := st.shape.Load()
-		info, err := st.file.Stat()
-		if err == nil && info.Size() == now.size-now.active.from.size {
+		size, err := st.file.Size()
+		if err == nil && size == now.size-now.active.from.size {
 			return nil
 		}
 		if err := st.closeLocked(); err != nil {
@@ -117,26 +120,18 @@ func (st *stream) readyLocked(ctx context.Context, s *Store) error {
 		return nil // the next segment is begun by the next chunk
 	}
 	var err error
-	if st.parts, err = s.inParts(st.path); err != nil {
+	if st.parts, err = s.inParts(ctx, st.path); err != nil {
 		return err
 	}
 	if st.parts {
 		return st.openPartsLocked(ctx, s)
 	}
-	return st.openFileLocked(s)
-}
-
-func (st *stream) openFileLocked(s *Store) error {
-	f, err := s.openLog(st.path)
+	f, found, err := s.openWhole(ctx, st.path)
 	if err != nil {
 		return err
 	}
-	found, err := recoverLog(f)
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
 	st.file = f
-	st.openedLocked(found, &shape{end: found.end})
+	st.openedLocked(found, &shape{end: found.end, text: textOf(f)})
 	return nil
 }
 
@@ -166,7 +161,7 @@ func (st *stream) openedLocked(found tail, now *shape) {
 func (st *stream) beginLocked(s *Store) error {
 	now := *st.shape.Load()
 	now.active = newSegment(nextNumber(now.segments), now.end)
-	f, err := s.openLog(path.Join(st.path, now.active.local()))
+	f, err := s.openLog(path.Join(st.path, now.active.local()), true)
 	if err != nil {
 		return err
 	}
@@ -191,28 +186,10 @@ func (st *stream) sealLocked(s *Store) error {
 	return f.Close()
 }
 
-// recoverLog finds the end of the last complete chunk and cuts off what a killed server left behind it.
-func recoverLog(f file) (tail, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return tail{}, err
-	}
-	found, err := readTail(f, info.Size(), windowChunks)
-	if err != nil {
-		return tail{}, err
-	}
-	if found.end.size < info.Size() {
-		if err := f.Truncate(found.end.size); err != nil {
-			return tail{}, err
-		}
-	}
-	return found, nil
-}
-
 // writeLocked writes a whole chunk behind the size bytes of the file, or nothing. When the rest of a broken write cannot be taken back, the file is closed,
 // and the next append recovers it as after a crash.
-func (st *stream) writeLocked(data []byte, size int64) error {
-	n, err := st.file.Write(data)
+func (st *stream) writeLocked(ctx context.Context, data []byte, size int64) error {
+	n, err := st.file.Write(ctx, data)
 	if err == nil {
 		return nil
 	}

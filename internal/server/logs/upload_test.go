@@ -15,7 +15,7 @@ func uploading(t *testing.T, h home, o Options, test func(t *testing.T, s *Store
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o.Root, o.Segments = h.root, h.segments
-		s, err := Open(o)
+		s, err := Open(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,17 +40,29 @@ func (s *Store) reading(ctx context.Context, path string, fn func(v *view) error
 // lookAgain bounds how often a log is opened anew, since it was sealed and uploaded just when it was opened.
 const lookAgain = 5
 
-// open opens a log for reading and tells its end. A torn chunk behind the end is not shown: it may be sent again.
-func (s *Store) open(ctx context.Context, path string) (v *view, err error) {
+// open opens a log for reading and tells its end. A torn chunk behind the end is not shown: it may be sent again. Nor is a
+// chunk that is stored and not published yet: the next reading, which asks the writer, would not show it any more.
+func (s *Store) open(ctx context.Context, path string) (*view, error) {
 	if !filepath.IsLocal(path) || strings.IndexByte(path, 0) >= 0 {
 		return nil, ErrPath
 	}
-	parts, err := s.inParts(path)
+	v, err := s.view(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if live := s.live(path); live != nil && live.size < v.size {
+		v.end = live.end
+	}
+	return v, nil
+}
+
+func (s *Store) view(ctx context.Context, path string) (v *view, err error) {
+	parts, err := s.inParts(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	if !parts {
-		return s.openFile(path)
+		return s.viewWhole(ctx, path)
 	}
 	for range lookAgain {
 		live := s.live(path)
@@ -62,35 +74,21 @@ func (s *Store) open(ctx context.Context, path string) (v *view, err error) {
 	return v, err
 }
 
-// inParts tells whether a log is kept in segments. One that was begun as a file goes on as one.
-func (s *Store) inParts(path string) (bool, error) {
+// inParts tells whether a log is kept in segments. One that was begun as a row or a file goes on as one.
+func (s *Store) inParts(ctx context.Context, path string) (bool, error) {
 	if s.remote == nil {
 		return false, nil
+	}
+	if s.rows != nil {
+		if _, row, err := s.rows.read(ctx, path); err != nil || row {
+			return false, err
+		}
 	}
 	info, err := s.root.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
 	return err == nil && info.IsDir(), err
-}
-
-func (s *Store) openFile(path string) (*view, error) {
-	f, err := s.root.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	if live := s.live(path); live != nil {
-		return &view{ReaderAt: f, end: live.end, close: f.Close}, nil
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	t, err := readTail(f, info.Size(), 1)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &view{ReaderAt: f, end: t.end, close: f.Close}, nil
 }
 
 // live is the shape of a log that is open for writing, else nil.

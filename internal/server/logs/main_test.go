@@ -1,0 +1,9 @@
+package logs
+
+import (
+	"testing"
+
+	"kici/internal/server/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
