@@ -14,7 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kici/internal/agent/bundles"
 	"kici/internal/agent/host"
+	"kici/internal/agent/job"
 	"kici/internal/agent/ledger"
 	"kici/internal/agent/link"
 	"kici/internal/agent/metrics"
@@ -22,6 +24,9 @@ import (
 	"kici/internal/core/wire"
 	"kici/internal/kit/redact"
 )
+
+// guardMargin is how much later than the runner the agent ends a job that exceeds its timeout.
+const guardMargin = 30 * time.Second
 
 // How long an ending agent waits.
 const (
@@ -40,7 +45,7 @@ type Agent struct {
 	metrics   *metrics.Metrics
 	oplog     *oplog
 	cache     *workspace.Cache // nil when it cannot be had
-	bundles   *bundles
+	bundles   *bundles.Memory
 	facts     host.Facts
 	started   time.Time
 	questions ledger.Questions
@@ -54,8 +59,8 @@ type Agent struct {
 	mu        sync.Mutex
 	session   *link.Session // nil while not registered
 	features  []string      // of the server that it was registered with last
-	job       *job          // nil while idle
-	last      *job          // the latest, whose workspace may still be going away
+	job       *job.Job      // nil while idle
+	last      *job.Job      // the latest, whose workspace may still be going away
 	spare     *spare        // nil when there is none
 	spareLife time.Duration // see the constant; 0 for no spare
 	draining  bool
@@ -81,7 +86,7 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 		cfg:       cfg,
 		client:    &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
 		metrics:   metrics.New(cfg.Backpressure),
-		bundles:   newBundles(),
+		bundles:   bundles.New(),
 		started:   time.Now(),
 		offlineAt: time.Now(),
 		leave:     make(chan error, 1),
@@ -179,14 +184,12 @@ func (a *Agent) refuse(err error) {
 	j := a.job
 	a.mu.Unlock()
 	if j != nil {
-		j.abandon(errRefused)
+		j.Abandon(job.ErrRefused)
 	}
 	if a.cfg.ScalerManaged {
 		a.depart(err)
 	}
 }
-
-var errRefused = errors.New("the server refused this agent")
 
 // depart asks Serve to end, with an error or nil.
 func (a *Agent) depart(err error) {
@@ -224,7 +227,7 @@ func (a *Agent) stop(failed bool, force <-chan struct{}) error {
 	defer patience.Stop()
 	if j != nil {
 		select {
-		case <-j.done:
+		case <-j.Done():
 		case <-patience.C:
 			return a.killJob(j, "the agent was stopped")
 		case <-force:
@@ -232,7 +235,7 @@ func (a *Agent) stop(failed bool, force <-chan struct{}) error {
 		}
 	} else if last != nil {
 		select {
-		case <-last.done: // its workspace is gone
+		case <-last.Done(): // its workspace is gone
 		case <-patience.C:
 		case <-force:
 		}
@@ -253,16 +256,16 @@ func (a *Agent) stop(failed bool, force <-chan struct{}) error {
 }
 
 // killJob cancels a job that has not ended in time and leaves it a moment to be reported.
-func (a *Agent) killJob(j *job, why string) error {
-	j.end(errStopped)
+func (a *Agent) killJob(j *job.Job, why string) error {
+	j.Stop()
 	timer := time.NewTimer(killPatience)
 	defer timer.Stop()
 	select {
-	case <-j.done:
+	case <-j.Done():
 	case <-timer.C:
 	}
 	a.flush(killPatience/2, nil)
-	return fmt.Errorf("%s; its job %s was cancelled", why, j.ref.ID)
+	return fmt.Errorf("%s; its job %s was cancelled", why, j.Ref.ID)
 }
 
 // flush waits until the server has everything, for a bounded time.

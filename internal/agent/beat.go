@@ -44,9 +44,9 @@ func (a *Agent) beatJob(s *link.Session) {
 	if j == nil {
 		return
 	}
-	m := wire.JobHeartbeat{RunID: j.ref.Run, JobID: j.ref.ID, Timestamp: time.Now().UnixMilli()}
+	m := wire.JobHeartbeat{RunID: j.Ref.Run, JobID: j.Ref.ID, Timestamp: time.Now().UnixMilli()}
 	if s.Has(wire.FeatureFastBeat) {
-		n := j.progress.Load()
+		n := j.Progress()
 		m.Progress = &n
 	}
 	a.ledger.Send(ledger.KeepNot, m)

@@ -4,14 +4,17 @@ package agent
 
 import (
 	"flag"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"kici/internal/agent/job"
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 )
@@ -49,17 +52,17 @@ func benchTrivialJob(b *testing.B, spareLife time.Duration) {
 		if m.State != ci.JobSuccess {
 			b.Fatalf("state %s: %s\n%s", m.State, m.Data, p.transcript())
 		}
-		<-j.done
+		<-j.Done()
 		for _, f := range p.drain() {
 			if f, ok := f.(wire.JobStatus); ok {
 				p.ack(f.MessageID)
 			}
 		}
-		for _, m := range j.marks {
-			if parts[m.Key] == nil {
-				names = append(names, m.Key)
+		for name, done := range timeline(b, a.log.String()) {
+			if parts[name] == nil {
+				names = append(names, name)
 			}
-			parts[m.Key] = append(parts[m.Key], m.Value.Duration())
+			parts[name] = append(parts[name], done)
 		}
 		parts["whole"] = append(parts["whole"], took)
 	}
@@ -88,6 +91,27 @@ func benchTrivialJob(b *testing.B, spareLife time.Duration) {
 	}
 }
 
+// timeline gives the parts of the job that ended last, in the order in which they were done, from the agent's log.
+func timeline(b *testing.B, log string) iter.Seq2[string, time.Duration] {
+	_, line, found := strings.Cut(log[max(0, strings.LastIndex(log, `msg="job timeline"`)):], "job=")
+	if !found {
+		b.Fatal("the log has no timeline of the job")
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	return func(yield func(string, time.Duration) bool) {
+		for _, part := range strings.Fields(line)[1:] {
+			name, value, _ := strings.Cut(part, "=")
+			done, err := time.ParseDuration(value)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if !yield(name, done) {
+				return
+			}
+		}
+	}
+}
+
 // cpuTime is what this process and its ended children have used. Unlike the time on the wall it says something on a
 // busy machine, too.
 func cpuTime(b *testing.B) (sum time.Duration) {
@@ -104,7 +128,7 @@ func cpuTime(b *testing.B) (sum time.Duration) {
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // latest is the job that the agent took last.
-func (a *Agent) latest() *job {
+func (a *Agent) latest() *job.Job {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.last

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"kici/internal/agent/job"
 	"kici/internal/agent/ledger"
 	"kici/internal/core/wire"
 )
@@ -16,7 +17,7 @@ func (a *Agent) dispatched(d wire.JobDispatch) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.job != nil && a.job.ref.ID == ref.ID, slices.ContainsFunc(a.ledger.OpenJobs(), func(o ledger.Job) bool { return o.ID == ref.ID }):
+	case a.job != nil && a.job.Ref.ID == ref.ID, slices.ContainsFunc(a.ledger.OpenJobs(), func(o ledger.Job) bool { return o.ID == ref.ID }):
 		// The first answer was lost, or the server has not heard of the end yet. The job is not started twice.
 		a.ledger.Post(wire.JobAck{MessageID: uuid.NewString(), RunID: d.RunID, JobID: d.JobID, Timestamp: time.Now().UnixMilli()}, ledger.Entry{Keep: ledger.KeepAcked, Job: ref})
 	case a.draining:
@@ -33,10 +34,10 @@ func (a *Agent) dispatched(d wire.JobDispatch) {
 		if a.session == nil || !a.session.Has(wire.FeatureStartFence) {
 			fence = nil
 		}
-		j := newJob(a, d, fence)
+		j := job.New(a.workshop(), d, fence)
 		a.job, a.last = j, j
 		a.metrics.Active.Add(1)
-		a.closing.Go(j.run)
+		a.closing.Go(j.Run)
 	}
 }
 
@@ -55,20 +56,20 @@ func (a *Agent) cancelled(c wire.JobCancel) {
 	if c.Reason == wire.ReasonNotAssigned {
 		// The server has given the job to somebody else or ended it: it takes no more reports, and may not confirm
 		// those that are on their way.
-		if j != nil && j.ref == ref {
-			j.abandon(errNotAssigned)
+		if j != nil && j.Ref == ref {
+			j.Abandon(job.ErrNotAssigned)
 		}
 		a.ledger.Release(ref)
 		return
 	}
-	if j != nil && j.ref == ref {
+	if j != nil && j.Ref == ref {
 		a.log.Info("job is being cancelled", "run", c.RunID, "job", c.JobID, "reason", c.Reason, "force", c.Force)
-		j.cancel(c.Force, time.Duration(c.GraceMs)*time.Millisecond)
+		j.Cancel(c.Force, time.Duration(c.GraceMs)*time.Millisecond)
 	}
 }
 
 // finished frees the agent and reports the end, in one step: once the server knows of the end it may send the next job.
-func (a *Agent) finished(j *job, report func()) {
+func (a *Agent) finished(j *job.Job, report func()) {
 	a.mu.Lock()
 	a.job = nil
 	report()
@@ -103,7 +104,7 @@ func (a *Agent) inFlight() []wire.InFlightJob {
 	if j == nil {
 		return jobs
 	}
-	running := wire.InFlightJob{JobID: j.ref.ID, RunID: j.ref.Run}
+	running := wire.InFlightJob{JobID: j.Ref.ID, RunID: j.Ref.Run}
 	if !slices.Contains(jobs, running) { // it may have ended just now
 		jobs = append(jobs, running)
 	}

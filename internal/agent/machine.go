@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"errors"
-	"fmt"
 	"os"
 
 	"github.com/google/uuid"
@@ -11,19 +9,6 @@ import (
 	"kici/internal/agent/ledger"
 	"kici/internal/core/wire"
 )
-
-// allowed refuses API methods that this agent does not carry out itself, and a reboot of the server's own machine.
-func (a *Agent) allowed(method string) error {
-	switch method {
-	case "kici.ensureInitRunner", "kici.preBootSend":
-		return fmt.Errorf("this agent cannot reach other hosts by SSH, which %s needs", method)
-	case "host.requestReboot":
-		if a.cfg.OrchestratorHost {
-			return errors.New("refusing to reboot the orchestrator host")
-		}
-	}
-	return nil
-}
 
 // rebootHost restarts the machine after the job that asked for it. When that fails, the server is told that it need not
 // wait.
@@ -46,4 +31,11 @@ func (a *Agent) guardMetadata() {
 		return
 	}
 	a.guarded = true
+}
+
+// wantReboot notes whether the machine is to be rebooted after the job.
+func (a *Agent) wantReboot(wanted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reboot = wanted
 }

@@ -269,7 +269,7 @@ func startAgent(t testing.TB, url, scene string, change ...func(*Config)) *testA
 	go func() { ta.done <- a.serveUntil(ctx, force) }()
 	t.Cleanup(func() {
 		if j := a.running(); j != nil {
-			j.cancel(true, 0)
+			j.cancel()
 		}
 		cancel()
 		close(force)
@@ -288,10 +288,21 @@ func startAgent(t testing.TB, url, scene string, change ...func(*Config)) *testA
 	return ta
 }
 
-func (a *Agent) running() *job {
+// taken is a job as tests see it.
+type taken struct {
+	done   <-chan struct{}
+	cancel func()
+}
+
+// running is the agent's job, nil while it is idle.
+func (a *Agent) running() *taken {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.job
+	if a.job == nil {
+		return nil
+	}
+	j := a.job
+	return &taken{done: j.Done(), cancel: func() { j.Cancel(true, 0) }}
 }
 
 // ended waits for the agent to end by itself.

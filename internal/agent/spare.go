@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"kici/internal/agent/runner"
@@ -26,42 +25,6 @@ type spare struct {
 	dead  bool            // it has ended by itself
 }
 
-// startRunner gives the job a runner: the spare one, else a new one, which gets ready while the source is fetched.
-func (j *job) startRunner(o runner.Options) (*runner.Process, error) {
-	if zone(o.Env) == zone(j.a.baseEnviron()) {
-		if s := j.a.takeSpare(nil); s != nil {
-			if proc := s.use(); proc != nil {
-				proc.Bind(j.ctx)
-				j.setRunner(proc, s.ready)
-				j.env = o.Env
-				return proc, nil
-			}
-		}
-	}
-	proc, err := runner.Start(j.ctx, o)
-	if err == nil {
-		j.setRunner(proc, false)
-	}
-	return proc, err
-}
-
-func (j *job) setRunner(proc *runner.Process, ready bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.proc, j.ready = proc, ready
-}
-
-// clear ends what the job has left running, so that nothing of it runs when its end is reported. A runner that has given
-// its result has no more to say, and its end need not hold up the report.
-func (j *job) clear(res outcome) {
-	j.mu.Lock()
-	proc, polite := j.proc, !j.cancelling && j.ctx.Err() == nil
-	j.mu.Unlock()
-	if proc == nil || !polite || res.result == nil || proc.Clear() != nil {
-		j.tearDown()
-	}
-}
-
 // reserveSpareLocked makes room for the runner of the next job, which may come before that runner has been started: it
 // waits for it then, and none is started in vain. There is none in a sandbox, where the process lives in its job's, nor
 // where no job is likely to come.
@@ -76,7 +39,7 @@ func (a *Agent) reserveSpareLocked() *spare {
 // runSpare starts the spare runner and watches it until it is taken, has died, or no job has wanted it for a while.
 func (a *Agent) runSpare(s *spare) {
 	defer close(s.left)
-	proc, err := runner.Start(context.Background(), runner.Options{Dir: "/", Env: a.baseEnviron(), Command: a.cfg.RunnerCommand})
+	proc, err := runner.Start(context.Background(), runner.Options{Dir: "/", Env: runner.Inherited(a.cfg.Environ), Command: a.cfg.RunnerCommand})
 	if err != nil {
 		a.log.Debug("no spare runner", "err", err) // the next job tries again, and says so
 		a.takeSpare(s)
@@ -102,14 +65,14 @@ func (a *Agent) runSpare(s *spare) {
 	}
 }
 
-// zone is the time zone of an environment. The embedded engine reads it when its process starts.
-func zone(env []string) string {
-	for _, pair := range env {
-		if zone, ok := strings.CutPrefix(pair, "TZ="); ok {
-			return zone
-		}
+// spareRunner gives the spare runner to a job, with whether it waits for an order already; nil when there is none alive.
+func (a *Agent) spareRunner() (proc *runner.Process, ready bool) {
+	s := a.takeSpare(nil)
+	if s == nil {
+		return nil, false
 	}
-	return ""
+	proc = s.use()
+	return proc, s.ready // which is known now
 }
 
 // takeSpare gives the spare runner, if there is one, or only if it is that one. Who takes it uses it or ends it.

@@ -78,7 +78,7 @@ func (b *bench) run(env map[string]any) []string {
 			b.ack(f.MessageID)
 		}
 	}
-	<-b.a.latest().done
+	<-b.a.latest().Done()
 	return log
 }
 

@@ -44,7 +44,7 @@ var rooms = []string{
 	"internal/author/sdk", "internal/author/bundle", "internal/author/compile", "internal/author/sample",
 	// The other side of the wire.
 	"internal/agent/sandbox", "internal/agent/workspace", "internal/agent/runner", "internal/agent/local", "internal/agent/ledger", "internal/agent/link", "internal/agent/host",
-	"internal/agent/metrics",
+	"internal/agent/metrics", "internal/agent/steplog", "internal/agent/bundles", "internal/agent/job",
 	"internal/agent",
 	// Outside.
 	"internal/client", "internal/proc", "internal/rig",
@@ -60,6 +60,8 @@ var forTests = []string{"internal/vectors", "internal/testenv", "internal/kit/bl
 var bans = []struct{ from, to, why string }{
 	{"internal/agent", "internal/server", "an agent meets the server on the wire only, so that either can be another release"},
 	{"internal/agent", "internal/author/compile", "an agent runs what was compiled; it must not decide what the lock file says"},
+	{"internal/agent/job", "internal/agent/link", "a job speaks to the server through the ledger, so that it outlives a connection"},
+	{"internal/agent/steplog", "internal/agent/link", "a log speaks to the server through the ledger, so that it outlives a connection"},
 	{"internal/author", "internal/server", "authors need no server"},
 	{"internal/client", "internal/server", "administration meets the server over HTTP only"},
 	{"internal/decide", "database/sql", "a decision is a function of values"},

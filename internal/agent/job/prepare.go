@@ -1,11 +1,9 @@
-package agent
+package job
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,7 +15,7 @@ import (
 
 // prepare puts source and dependencies into the workspace and checks the source against the lock file. Its progress
 // goes to the log of the job itself.
-func (j *job) prepare(ws *workspace.Workspace) error {
+func (j *Job) prepare(ws *workspace.Workspace) error {
 	ctx := j.ctx
 	if limit := j.conf.timeout(); limit > 0 { // the time of a job includes its preparation
 		var cancel context.CancelFunc
@@ -41,12 +39,12 @@ func (j *job) prepare(ws *workspace.Workspace) error {
 }
 
 // say writes a line to the log of the job, which moves on with it.
-func (j *job) say(format string, args ...any) {
+func (j *Job) say(format string, args ...any) {
 	j.progress.Add(1)
-	j.logs.add(j.logIndex(wire.JobLevel), "[kici] "+fmt.Sprintf(format, args...))
+	j.logs.Add(j.logIndex(wire.JobLevel), "[kici] "+fmt.Sprintf(format, args...))
 }
 
-func (j *job) fetchSource(ctx context.Context, ws *workspace.Workspace) error {
+func (j *Job) fetchSource(ctx context.Context, ws *workspace.Workspace) error {
 	started := time.Now()
 	switch {
 	case j.conf.FullRepo || !j.conf.checkout():
@@ -73,11 +71,11 @@ func (j *job) fetchSource(ctx context.Context, ws *workspace.Workspace) error {
 			return err
 		}
 	}
-	j.a.metrics.Cloned(time.Since(started))
+	j.shop.Metrics.Cloned(time.Since(started))
 	return j.addSource(ctx, ws)
 }
 
-func (j *job) clone(ctx context.Context, ws *workspace.Workspace, spec workspace.CloneSpec) error {
+func (j *Job) clone(ctx context.Context, ws *workspace.Workspace, spec workspace.CloneSpec) error {
 	started := time.Now()
 	if j.conf.kind() == build {
 		j.event("agent.clone.start", 0, nil)
@@ -100,10 +98,10 @@ func orDefault(s, fallback string) string {
 }
 
 // addSource lays the files of a test run and the cached workflow folder over the clone.
-func (j *job) addSource(ctx context.Context, ws *workspace.Workspace) error {
+func (j *Job) addSource(ctx context.Context, ws *workspace.Workspace) error {
 	if j.conf.TarballURL != "" && j.conf.CLIPublicKey != "" && j.conf.OrchestratorKey != "" {
-		overlay := workspace.Overlay{URL: j.a.reach(j.conf.TarballURL), PublicKey: j.conf.CLIPublicKey, PrivateKey: j.conf.OrchestratorKey}
-		if err := ws.ApplyOverlay(ctx, j.a.client, j.root(), overlay); err != nil {
+		overlay := workspace.Overlay{URL: j.shop.reach(j.conf.TarballURL), PublicKey: j.conf.CLIPublicKey, PrivateKey: j.conf.OrchestratorKey}
+		if err := ws.ApplyOverlay(ctx, j.shop.Client, j.root(), overlay); err != nil {
 			return err
 		}
 		j.say("Applied the working tree of the test run")
@@ -111,31 +109,31 @@ func (j *job) addSource(ctx context.Context, ws *workspace.Workspace) error {
 	if j.d.SourceTarURL == "" {
 		return nil
 	}
-	if err := ws.Restore(ctx, j.a.client, j.root(), workspace.Archive{URL: j.a.reach(j.d.SourceTarURL)}); err != nil {
+	if err := ws.Restore(ctx, j.shop.Client, j.root(), workspace.Archive{URL: j.shop.reach(j.d.SourceTarURL)}); err != nil {
 		return fmt.Errorf("restore the workflow source: %w", err)
 	}
 	return nil
 }
 
 // root is the repository that holds the workflow, relative to the workspace.
-func (j *job) root() string {
+func (j *Job) root() string {
 	if j.conf.IsGlobalWorkflow {
 		return "workflow"
 	}
 	return ""
 }
 
-func (j *job) checkSource(ws *workspace.Workspace) error {
+func (j *Job) checkSource(ws *workspace.Workspace) error {
 	return workspace.DriftGate(filepath.Join(ws.Dir(), j.root()), j.conf.sourceFile(), j.conf.ContentHash, j.conf.ResolvedHashFiles)
 }
 
 // fetchDependencies restores the dependencies of the workflow folder from a tarball, or installs them.
-func (j *job) fetchDependencies(ctx context.Context, ws *workspace.Workspace) error {
+func (j *Job) fetchDependencies(ctx context.Context, ws *workspace.Workspace) error {
 	if !ws.HasPackage(j.root()) {
 		return nil
 	}
 	if j.d.DepsURL != "" {
-		err := ws.RestoreDependencies(ctx, j.a.client, j.root(), workspace.Archive{URL: j.a.reach(j.d.DepsURL), Hash: j.d.DepsHash})
+		err := ws.RestoreDependencies(ctx, j.shop.Client, j.root(), workspace.Archive{URL: j.shop.reach(j.d.DepsURL), Hash: j.d.DepsHash})
 		var mismatch *workspace.HashError
 		switch {
 		case err == nil:
@@ -155,7 +153,7 @@ func (j *job) fetchDependencies(ctx context.Context, ws *workspace.Workspace) er
 			install.Env = append(install.Env, kv)
 		}
 	}
-	wrap, err := j.a.cfg.place().InstallWrap()
+	wrap, err := j.shop.Place.InstallWrap()
 	if err != nil {
 		return err
 	}
@@ -164,7 +162,7 @@ func (j *job) fetchDependencies(ctx context.Context, ws *workspace.Workspace) er
 }
 
 // sourceAuth is the credential for the job's repository; older servers give a bare token.
-func (j *job) sourceAuth() *wire.GitAuth {
+func (j *Job) sourceAuth() *wire.GitAuth {
 	if j.d.SourceAuth != nil || j.d.Token == "" {
 		return j.d.SourceAuth
 	}
@@ -176,29 +174,4 @@ func credential(a *wire.GitAuth) *workspace.Auth {
 		return nil
 	}
 	return &workspace.Auth{Kind: a.Kind, User: a.User, Secret: a.Secret, HostKeyPolicy: a.SSHHostKeyPolicy, KnownHosts: a.SSHKnownHostsPem}
-}
-
-// reach turns a URL on "localhost", which a server writes that knows no better name of itself, into one that leads to
-// the server from here.
-func (a *Agent) reach(raw string) string {
-	u, err := url.Parse(raw)
-	server, serverErr := url.Parse(a.cfg.OrchestratorURL)
-	if err != nil || serverErr != nil || u.Host == "" {
-		return raw
-	}
-	if name := u.Hostname(); name != "localhost" && name != "127.0.0.1" && name != "::1" {
-		return raw
-	}
-	name := server.Hostname()
-	switch port := u.Port(); {
-	case name == "":
-		return raw
-	case port != "":
-		u.Host = net.JoinHostPort(name, port)
-	case strings.Contains(name, ":"):
-		u.Host = "[" + name + "]"
-	default:
-		u.Host = name
-	}
-	return u.String()
 }

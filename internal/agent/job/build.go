@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const (
 )
 
 // build packs source and dependencies for the jobs of a run, and for later runs of the same.
-func (j *job) build(ws *workspace.Workspace, box host.Box) outcome {
+func (j *Job) build(ws *workspace.Workspace, box host.Box) outcome {
 	j.sendContext(j.runnerEnvironment(box), ws.Dir(), string(build))
 	j.event("agent.execution.start", 0, nil)
 	if err := j.prepare(ws); err != nil {
@@ -39,7 +39,7 @@ func (j *job) build(ws *workspace.Workspace, box host.Box) outcome {
 	return outcome{state: ci.JobSuccess}
 }
 
-func (j *job) packAll(ws *workspace.Workspace) error {
+func (j *Job) packAll(ws *workspace.Workspace) error {
 	if j.conf.BuildDepsNeeded {
 		f, packed, err := ws.PackDependencies(j.ctx, j.root())
 		if err != nil {
@@ -68,11 +68,11 @@ func (j *job) packAll(ws *workspace.Workspace) error {
 }
 
 // store uploads an archive. about says what it is, but for whom.
-func (j *job) store(f *os.File, packed workspace.Packed, about wire.CacheUploadRequest) error {
+func (j *Job) store(f *os.File, packed workspace.Packed, about wire.CacheUploadRequest) error {
 	started := time.Now()
-	about.JobID, about.Platform, about.Arch = j.ref.ID, j.conf.TargetPlatform, j.conf.TargetArch
+	about.JobID, about.Platform, about.Arch = j.Ref.ID, j.conf.TargetPlatform, j.conf.TargetArch
 	if about.Platform == "" || about.Arch == "" { // the server knows of no other platform than this
-		about.Platform, about.Arch = j.a.facts.Platform, j.a.facts.Arch
+		about.Platform, about.Arch = j.shop.Facts.Platform, j.shop.Facts.Arch
 	}
 	about.MessageID = uuid.NewString()
 	m, err := j.ask(about.MessageID, about)
@@ -83,7 +83,7 @@ func (j *job) store(f *os.File, packed workspace.Packed, about wire.CacheUploadR
 	if !ok || answer.UploadURL == "" {
 		return errors.New("the server has no place for it")
 	}
-	if err := workspace.Upload(j.ctx, j.a.client, j.a.reach(answer.UploadURL), f); err != nil {
+	if err := workspace.Upload(j.ctx, j.shop.Client, j.shop.reach(answer.UploadURL), f); err != nil {
 		return err
 	}
 	done := wire.CacheUploadComplete{MessageID: uuid.NewString(), JobID: about.JobID, CacheType: about.CacheType, ContentHash: about.ContentHash,
@@ -91,20 +91,20 @@ func (j *job) store(f *os.File, packed workspace.Packed, about wire.CacheUploadR
 	if about.CacheType == depsCache {
 		done.DepsHash = packed.Hash
 	}
-	j.a.ledger.Post(done, ledger.Entry{Keep: ledger.KeepWritten, Job: j.ref})
+	j.shop.Ledger.Post(done, ledger.Entry{Keep: ledger.KeepWritten, Job: j.Ref})
 	j.say("Stored %s (%d bytes) in %d ms", about.CacheType, packed.Size, time.Since(started).Milliseconds())
 	return nil
 }
 
 // buildEvent tells the server what it can use already.
-func (j *job) buildEvent(data map[string]any) {
-	m := wire.JobStatus{MessageID: uuid.NewString(), RunID: j.ref.Run, JobID: j.ref.ID, State: ci.JobRunning, Timestamp: time.Now().UnixMilli(), Data: object(data)}
-	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref})
+func (j *Job) buildEvent(data map[string]any) {
+	m := wire.JobStatus{MessageID: uuid.NewString(), RunID: j.Ref.Run, JobID: j.Ref.ID, State: ci.JobRunning, Timestamp: time.Now().UnixMilli(), Data: object(data)}
+	j.shop.Ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.Ref})
 }
 
 // ask puts a question of the agent's own to the server and waits for the answer. It is put again on the next connection
 // where the server has forgotten it.
-func (j *job) ask(id string, m wire.Message) (wire.Message, error) {
+func (j *Job) ask(id string, m wire.Message) (wire.Message, error) {
 	ctx, cancel := context.WithTimeoutCause(j.ctx, storeLimit, ledger.ErrNoAnswer)
 	defer cancel()
 	type reply struct {
@@ -112,14 +112,14 @@ func (j *job) ask(id string, m wire.Message) (wire.Message, error) {
 		err error
 	}
 	replies := make(chan reply, 1)
-	j.a.questions.Add(id, &ledger.Question{Lasting: true, Answer: func(m wire.Message, err error) { replies <- reply{m, err} }})
-	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAnswered, Job: j.ref})
-	defer j.a.ledger.Answered(id)
+	j.shop.Questions.Add(id, &ledger.Question{Lasting: true, Answer: func(m wire.Message, err error) { replies <- reply{m, err} }})
+	j.shop.Ledger.Post(m, ledger.Entry{Keep: ledger.KeepAnswered, Job: j.Ref})
+	defer j.shop.Ledger.Answered(id)
 	select {
 	case r := <-replies:
 		return r.m, r.err
 	case <-ctx.Done():
-		j.a.questions.Take(id)
+		j.shop.Questions.Take(id)
 		return nil, context.Cause(ctx)
 	}
 }

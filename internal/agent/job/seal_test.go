@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"testing"

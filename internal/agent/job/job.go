@@ -1,4 +1,5 @@
-package agent
+// Package job carries out one job: it prepares the source, lets a step runner run the steps, and reports what happened.
+package job
 
 import (
 	"context"
@@ -11,9 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kici/internal/agent/bundles"
 	"kici/internal/agent/host"
 	"kici/internal/agent/ledger"
 	"kici/internal/agent/runner"
+	"kici/internal/agent/steplog"
 	"kici/internal/agent/workspace"
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
@@ -25,21 +28,21 @@ const (
 	readyLimit   = 30 * time.Second // for the runner to start
 	maxGrace     = 30 * time.Second // between the polite and the hard stop
 	hookLimit    = 5*time.Minute + 5*time.Second
-	guardMargin  = 30 * time.Second // the runner ends a job at its timeout by itself; this much later the agent does
-	maxRequests  = 64               // questions of one job to the server at a time
-	jobErrorSize = 64 << 10         // of an error text
+	maxRequests  = 64       // questions of one job to the server at a time
+	jobErrorSize = 64 << 10 // of an error text
 )
 
-// job is one job of this agent, from its acceptance until nothing of it is left.
-type job struct {
-	a       *Agent
+// Job is one job of an agent, from its acceptance until nothing of it is left.
+type Job struct {
+	Ref ledger.Job
+
+	shop    Workshop
 	d       wire.JobDispatch
-	ref     ledger.Job
 	conf    jobConfig
 	confErr error // why the configuration could not be read
 	log     *slog.Logger
 	mask    *redact.Redactor
-	logs    *logs
+	logs    *steplog.Logs
 	started time.Time
 	fence   <-chan struct{} // closed when the server has confirmed that the job is ours; nil = need not be waited for
 	done    chan struct{}   // closed when process and workspace are gone
@@ -75,13 +78,15 @@ type outcome struct {
 	sealed map[string]wire.SecretOutput // its secret outputs, encrypted
 }
 
-func newJob(a *Agent, d wire.JobDispatch, fence <-chan struct{}) *job {
-	j := &job{
-		a:        a,
+// New makes the job of a dispatch; it begins with Run. fence is closed when the server has confirmed that the job is this
+// agent's; nil where that need not be waited for.
+func New(shop Workshop, d wire.JobDispatch, fence <-chan struct{}) *Job {
+	j := &Job{
+		Ref:      ledger.Job{Run: d.RunID, ID: d.JobID},
+		shop:     shop,
 		d:        d,
-		ref:      ledger.Job{Run: d.RunID, ID: d.JobID},
-		log:      a.log.With("run", d.RunID, "job", d.JobID),
-		mask:     redact.New(secretValues(d, a.cfg.Token)),
+		log:      shop.Log.With("run", d.RunID, "job", d.JobID),
+		mask:     redact.New(secretValues(d, shop.Token)),
 		started:  time.Now(),
 		fence:    fence,
 		done:     make(chan struct{}),
@@ -95,11 +100,18 @@ func newJob(a *Agent, d wire.JobDispatch, fence <-chan struct{}) *job {
 	j.ctx, j.end = context.WithCancelCause(context.Background())
 	limit := d.MaxLogSizeBytes
 	if limit <= 0 {
-		limit = a.cfg.MaxLogBytes
+		limit = shop.MaxLogBytes
 	}
-	j.logs = newLogs(j, limit)
+	j.logs = &steplog.Logs{Job: j.Ref, Limit: limit, Drop: shop.DropLines, Mask: j.mask, Ledger: shop.Ledger, Metrics: shop.Metrics,
+		Ended: j.ctx.Done()}
 	return j
 }
+
+// Done is closed when nothing of the job is left.
+func (j *Job) Done() <-chan struct{} { return j.done }
+
+// Progress counts what the job has said so far.
+func (j *Job) Progress() int64 { return j.progress.Load() }
 
 // secretValues lists what must never leave in clear.
 func secretValues(d wire.JobDispatch, token string) []string {
@@ -126,13 +138,13 @@ func secretValues(d wire.JobDispatch, token string) []string {
 	return values
 }
 
-// run does the whole job. The agent is free as soon as the end is reported; removing the workspace comes after that,
+// Run does the whole job. The agent is free as soon as the end is reported; removing the workspace comes after that,
 // since it may hold a great many files.
-func (j *job) run() {
+func (j *Job) Run() {
 	defer close(j.done)
 	defer j.end(nil)
-	ws, err := workspace.Open(j.ctx, workspace.Options{TempDir: j.a.cfg.TempDir, Cache: j.a.cache, Environ: j.a.cfg.Environ,
-		CopyObjects: j.a.cfg.sandboxed()})
+	ws, err := workspace.Open(j.ctx, workspace.Options{TempDir: j.shop.TempDir, Cache: j.shop.Cache, Environ: j.shop.Environ,
+		CopyObjects: j.shop.Place.Sandboxed})
 	j.status(ci.JobRunning)
 	j.beginHelp()
 	var res outcome
@@ -143,14 +155,14 @@ func (j *job) run() {
 	}
 	j.clear(res)
 	j.mark("ended")
-	j.logs.close()
+	j.logs.Close()
 	if !j.isSilent() {
 		j.endHelp(res)
 		j.event("agent.execution.end", time.Since(j.started), map[string]any{"status": res.state})
 	}
-	j.a.metrics.Ended(res.state)
+	j.shop.Metrics.Ended(res.state)
 	j.log.Info("job ended", "state", res.state, "err", res.err, "took", time.Since(j.started))
-	j.a.finished(j, func() {
+	j.shop.Finished(j, func() {
 		if !j.isSilent() {
 			j.report(res)
 			j.event("agent.teardown", 0, nil)
@@ -167,18 +179,18 @@ func (j *job) run() {
 }
 
 // work prepares the job and lets the runner run it.
-func (j *job) work(ws *workspace.Workspace) outcome {
+func (j *Job) work(ws *workspace.Workspace) outcome {
 	if j.confErr != nil {
 		return j.failure(j.confErr)
 	}
-	if err := j.conf.supported(j.a.cfg); err != nil {
+	if err := j.conf.supported(j.shop.Place); err != nil {
 		return j.failure(err)
 	}
 	if limit := j.conf.timeout(); limit > 0 {
-		guard := time.AfterFunc(limit+j.a.guardMargin, func() { j.end(&timeoutError{limit}) })
+		guard := time.AfterFunc(limit+j.shop.GuardMargin, func() { j.end(&timeoutError{limit}) })
 		defer guard.Stop()
 	}
-	box, err := j.a.cfg.place().Box(ws.Dir(), j.d.RepoURL)
+	box, err := j.shop.Place.Box(ws.Dir(), j.d.RepoURL)
 	if err != nil {
 		return j.failure(err)
 	}
@@ -191,7 +203,7 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 	if err != nil {
 		return j.failure(fmt.Errorf("the step runner cannot be started: %w", err))
 	}
-	j.a.closing.Go(func() { j.feed(proc) })
+	j.shop.Go(func() { j.feed(proc) })
 	j.sendContext(env, ws.Dir(), box.Kind)
 	j.event("agent.execution.start", 0, nil)
 	if err := j.prepare(ws); err != nil {
@@ -206,7 +218,7 @@ func (j *job) work(ws *workspace.Workspace) outcome {
 }
 
 // failure is the outcome of a job whose runner has not given one.
-func (j *job) failure(err error) outcome {
+func (j *Job) failure(err error) outcome {
 	if cause := context.Cause(j.ctx); cause != nil {
 		err = cause
 	}
@@ -216,7 +228,7 @@ func (j *job) failure(err error) outcome {
 	switch {
 	case errors.Is(err, errCancelled) || cancelling:
 		return outcome{state: ci.JobCancelled}
-	case errors.Is(err, errStopped) || errors.Is(err, errRefused) || errors.Is(err, errNotAssigned):
+	case errors.Is(err, errStopped) || errors.Is(err, ErrRefused) || errors.Is(err, ErrNotAssigned):
 		return outcome{state: ci.JobCancelled, err: err.Error()}
 	}
 	return outcome{state: ci.JobFailed, err: err.Error()}
@@ -224,7 +236,7 @@ func (j *job) failure(err error) outcome {
 
 // awaitFence waits until the server has confirmed that this agent has the job: a dispatch may have sat in a connection
 // while the job was given to another agent.
-func (j *job) awaitFence() error {
+func (j *Job) awaitFence() error {
 	if j.fence == nil {
 		return nil
 	}
@@ -237,16 +249,16 @@ func (j *job) awaitFence() error {
 }
 
 // execution is the order to run the job. repository is where the workflow is, as the agent sees it.
-func (j *job) execution(box host.Box, repository string) runner.Execute {
+func (j *Job) execution(box host.Box, repository string) runner.Execute {
 	e := runner.Execute{Type: runner.TypeExecute, Request: j.request(box), Env: j.env}
-	j.bundleKey = bundleKey(repository, j.conf.sourceFile())
-	e.Bundle = j.a.bundles.find(j.bundleKey)
+	j.bundleKey = bundles.Key(repository, j.conf.sourceFile())
+	e.Bundle = j.shop.Bundles.Find(j.bundleKey)
 	e.KeepBundle = e.Bundle == nil && j.bundleKey != ""
 	return e
 }
 
 // converse runs the job in the runner and handles what it says until its end.
-func (j *job) converse(proc *runner.Process, order runner.Execute) outcome {
+func (j *Job) converse(proc *runner.Process, order runner.Execute) outcome {
 	if err := j.awaitReady(proc); err != nil {
 		return j.failure(err)
 	}
@@ -282,7 +294,7 @@ func (j *job) converse(proc *runner.Process, order runner.Execute) outcome {
 	return j.withResult(result)
 }
 
-func (j *job) awaitReady(proc *runner.Process) error {
+func (j *Job) awaitReady(proc *runner.Process) error {
 	if j.ready {
 		return nil
 	}
@@ -306,14 +318,14 @@ func (j *job) awaitReady(proc *runner.Process) error {
 }
 
 // keepBundle remembers the workflow's bundle for later jobs.
-func (j *job) keepBundle(m runner.Message) {
+func (j *Job) keepBundle(m runner.Message) {
 	if v, ok := decode[runner.Bundle](j, m); ok {
-		j.a.bundles.keep(j.bundleKey, v)
+		j.shop.Bundles.Keep(j.bundleKey, v)
 	}
 }
 
 // withResult judges what the runner reported. A cancelled job is cancelled, whatever its last steps made of it.
-func (j *job) withResult(result *runner.JobComplete) outcome {
+func (j *Job) withResult(result *runner.JobComplete) outcome {
 	res := outcome{state: ci.JobFailed, err: j.masked(result.Error), result: result, sealed: j.seal(result.SecretOutputs)}
 	if result.Status == "success" {
 		res.state = ci.JobSuccess
@@ -330,6 +342,6 @@ func (j *job) withResult(result *runner.JobComplete) outcome {
 }
 
 // withoutResult is the outcome of a runner that ended without one.
-func (j *job) withoutResult(proc *runner.Process) outcome {
+func (j *Job) withoutResult(proc *runner.Process) outcome {
 	return j.failure(errors.New(j.mask.String(proc.Wait().String())))
 }

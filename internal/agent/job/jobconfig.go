@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"encoding/json"
@@ -56,11 +56,11 @@ func truthy(raw json.RawMessage) bool {
 }
 
 // supported refuses what this agent cannot do, with a reason for the person who looks at the failed job.
-func (c jobConfig) supported(cfg Config) error {
+func (c jobConfig) supported(place host.Place) error {
 	if c.BringupOnly && c.kind() == bringUp {
 		return errors.New("this agent cannot reach other hosts by SSH, which bringing up an agent there needs")
 	}
-	if c.kind() == standard && (truthy(c.Container) || cfg.ExecutionMode == "container") {
+	if c.kind() == standard && (truthy(c.Container) || place.Kind == "container") {
 		return errors.New("this agent does not start containers for jobs; leave the job's container out, " +
 			"or run the agent itself in that image (a container scaler does)")
 	}
@@ -109,7 +109,7 @@ func (c jobConfig) checkout() bool { return c.Checkout == nil || *c.Checkout }
 
 // request is what the runner gets: the configuration with the dispatch's data, without what only the agent needs.
 // Secrets reach the runner this way alone.
-func (j *job) request(box host.Box) json.RawMessage {
+func (j *Job) request(box host.Box) json.RawMessage {
 	fields := map[string]json.RawMessage{}
 	_ = json.Unmarshal(j.d.JobConfig, &fields) // it has been read before
 	for _, own := range []string{"tarballUrl", "cliPublicKey", "orchestratorPrivateKey", "timeout", "container", "steps"} {
@@ -128,8 +128,8 @@ func (j *job) request(box host.Box) json.RawMessage {
 		"runId": j.d.RunID, "jobId": j.d.JobID, "jobIdShort": short, "ref": j.d.Ref, "branch": j.d.Ref, "sha": j.d.SHA,
 		"workDir": box.WorkDir, "jobName": j.conf.jobName(), "sourceFile": j.conf.sourceFile(),
 		"checkout": j.conf.checkout(), "isTestRun": j.conf.IsTestRun, "fullRepo": j.conf.FullRepo,
-		"defaultStepTimeoutMs":     j.a.cfg.StepTimeout.Milliseconds(),
-		"concurrencyWaitTimeoutMs": j.a.cfg.ConcurrencyWait.Milliseconds(),
+		"defaultStepTimeoutMs":     j.shop.StepTimeout.Milliseconds(),
+		"concurrencyWaitTimeoutMs": j.shop.ConcurrencyWait.Milliseconds(),
 		"secrets":                  j.d.Secrets, "namespacedSecrets": j.d.NamespacedSecrets,
 		"upstreamJobOutputs": j.d.UpstreamJobOutputs, "upstreamJobStatuses": j.d.UpstreamJobStatuses,
 		"runPublicKey": nonEmpty(j.d.RunPublicKey), "jobNeeds": j.conf.Needs, "repoIdentifier": repoIdentifier(j.d.RepoURL),
@@ -145,7 +145,7 @@ func (j *job) request(box host.Box) json.RawMessage {
 	if _, given := fields["hasConcurrencyGroup"]; !given {
 		set("hasConcurrencyGroup", true) // only the loaded workflow tells; the runner looks
 	}
-	if j.a.log.Enabled(j.ctx, -4) {
+	if j.log.Enabled(j.ctx, -4) {
 		set("logLevel", "debug")
 	}
 	raw, err := json.Marshal(fields)

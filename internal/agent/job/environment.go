@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"encoding/json"
@@ -18,14 +18,14 @@ import (
 const agentOnly = "KICI_AGENT_TOKEN"
 
 // runnerEnvironment is that of the job's runner.
-func (j *job) runnerEnvironment(box host.Box) []string {
+func (j *Job) runnerEnvironment(box host.Box) []string {
 	return j.environment(box, j.conf.Env, j.conf.EnvironmentVars, j.conf.JobEnv)
 }
 
 // environment is built from nothing; later layers win. Secrets are not in it: they reach steps through the request only.
 // Without layers it is what a generator saw when it was called first, since it is not of one of its jobs.
-func (j *job) environment(box host.Box, layers ...map[string]any) []string {
-	env := variables(j.a.baseEnviron())
+func (j *Job) environment(box host.Box, layers ...map[string]any) []string {
+	env := variables(runner.Inherited(j.shop.Environ))
 	env["FORCE_COLOR"] = "1"
 	for _, layer := range layers {
 		for name, value := range layer {
@@ -61,9 +61,6 @@ func variables(list []string) map[string]string {
 	return byName
 }
 
-// baseEnviron is what every runner takes over from the agent.
-func (a *Agent) baseEnviron() []string { return runner.Inherited(a.cfg.Environ) }
-
 // variable is a value of the dispatch as text. They are texts as a rule; a number or flag keeps its JSON form.
 func variable(v any) string {
 	switch v := v.(type) {
@@ -80,40 +77,27 @@ func variable(v any) string {
 
 // sendContext tells the server in what surroundings the job runs, for people who wonder why it behaves otherwise than at
 // home. Values that may be secret are masked before they leave.
-func (j *job) sendContext(env []string, workDir, kind string) {
+func (j *Job) sendContext(env []string, workDir, kind string) {
 	c := wire.Environment{
-		Runtime:          wire.Runtime{OS: j.a.facts.Platform, Arch: j.a.facts.Arch},
+		Runtime:          wire.Runtime{OS: j.shop.Facts.Platform, Arch: j.shop.Facts.Arch},
 		SandboxType:      kind,
 		WorkingDirectory: workDir,
 		GitRef:           j.d.Ref,
-		Labels:           j.a.facts.Labels,
+		Labels:           j.shop.Facts.Labels,
 		EnvVars:          []wire.EnvVar{},
 	}
-	if v := j.a.facts.Node(); v != "" {
+	if v := j.shop.Facts.Node(); v != "" {
 		c.Runtime.NodeVersion = "v" + v
 	}
 	seen := map[string]bool{}
-	for _, kv := range append(agentSettings(j.a.cfg.Environ), env...) {
+	for _, kv := range append(slices.Clone(j.shop.Settings), env...) {
 		name, value, _ := strings.Cut(kv, "=")
 		if !seen[name] {
 			seen[name] = true
 			c.EnvVars = append(c.EnvVars, contextVariable(name, value, j.mask))
 		}
 	}
-	j.a.ledger.Post(wire.JobContext{RunID: j.ref.Run, JobID: j.ref.ID, Context: c}, ledger.Entry{Keep: ledger.KeepWritten, Job: j.ref})
-}
-
-// agentSettings are the agent's own variables. Those of the server, which may share the shell, stay here: its database
-// URL and keys are nobody's business.
-func agentSettings(environ []string) []string {
-	var list []string
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(agentNames, name) {
-			list = append(list, kv)
-		}
-	}
-	return list
+	j.shop.Ledger.Post(wire.JobContext{RunID: j.Ref.Run, JobID: j.Ref.ID, Context: c}, ledger.Entry{Keep: ledger.KeepWritten, Job: j.Ref})
 }
 
 var secretNames = []string{"TOKEN", "SECRET", "KEY", "PASSWORD", "PASSWD", "CREDENTIAL"}

@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"log/slog"
@@ -7,7 +7,7 @@ import (
 
 // mark notes that a part of the job is done; each part counts once. The marks stand at the job's end in the debug log
 // and say where the time of a slow job went.
-func (j *job) mark(name string) {
+func (j *Job) mark(name string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, m := range j.marks {
@@ -19,7 +19,7 @@ func (j *job) mark(name string) {
 }
 
 // logMarks writes them, in the order in which they came.
-func (j *job) logMarks() {
+func (j *Job) logMarks() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.log.LogAttrs(j.ctx, slog.LevelDebug, "job timeline", j.marks...)

@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"encoding/json"
@@ -47,7 +47,7 @@ const helpStep = 0
 const maxResult = 3 << 20
 
 // logIndex is the log for what is said at a step index. All that a job says which works for others belongs to its step.
-func (j *job) logIndex(index int) int {
+func (j *Job) logIndex(index int) int {
 	if j.conf.kind().helps() {
 		return helpStep
 	}
@@ -55,14 +55,14 @@ func (j *job) logIndex(index int) int {
 }
 
 // beginHelp reports the start of the step.
-func (j *job) beginHelp() {
+func (j *Job) beginHelp() {
 	if k := j.conf.kind(); k.helps() {
 		j.postStep(j.stepStatus(helpStep, string(k), ci.StepRunning))
 	}
 }
 
 // endHelp reports the end of the step, after its log is complete.
-func (j *job) endHelp(res outcome) {
+func (j *Job) endHelp(res outcome) {
 	k := j.conf.kind()
 	if !k.helps() {
 		return
@@ -77,14 +77,14 @@ func (j *job) endHelp(res outcome) {
 		data["error"] = res.err
 	}
 	m := j.stepStatus(helpStep, string(k), state)
-	streamed := j.logs.streamed(helpStep)
+	streamed := j.logs.Streamed(helpStep)
 	m.LogBytesStreamed, m.Data = &streamed, object(data)
 	j.postStep(m)
-	j.a.metrics.StepEnded(state, took)
+	j.shop.Metrics.StepEnded(state, took)
 }
 
 // checkHelp refuses a success without a result, and a result that no server takes.
-func (j *job) checkHelp(res outcome) error {
+func (j *Job) checkHelp(res outcome) error {
 	var result json.RawMessage
 	switch j.conf.kind() {
 	case initialise:
@@ -106,7 +106,7 @@ func (j *job) checkHelp(res outcome) error {
 }
 
 // helpData is what the terminal status of such a job carries.
-func (j *job) helpData(res outcome) map[string]any {
+func (j *Job) helpData(res outcome) map[string]any {
 	k := j.conf.kind()
 	data := map[string]any{}
 	if res.state == ci.JobSuccess {

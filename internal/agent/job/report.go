@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"bytes"
@@ -16,17 +16,17 @@ import (
 )
 
 // status reports a state that is no end.
-func (j *job) status(state ci.JobStatus) {
-	j.a.ledger.Post(wire.JobStatus{MessageID: uuid.NewString(), RunID: j.ref.Run, JobID: j.ref.ID, State: state, Timestamp: time.Now().UnixMilli()},
-		ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref})
+func (j *Job) status(state ci.JobStatus) {
+	j.shop.Ledger.Post(wire.JobStatus{MessageID: uuid.NewString(), RunID: j.Ref.Run, JobID: j.Ref.ID, State: state, Timestamp: time.Now().UnixMilli()},
+		ledger.Entry{Keep: ledger.KeepAcked, Job: j.Ref})
 }
 
 // report sends the terminal status.
-func (j *job) report(res outcome) {
-	m := wire.JobStatus{MessageID: uuid.NewString(), RunID: j.ref.Run, JobID: j.ref.ID, State: res.state, Timestamp: time.Now().UnixMilli()}
+func (j *Job) report(res outcome) {
+	m := wire.JobStatus{MessageID: uuid.NewString(), RunID: j.Ref.Run, JobID: j.Ref.ID, State: res.state, Timestamp: time.Now().UnixMilli()}
 	if j.conf.kind().helps() {
 		m.Data = object(j.helpData(res))
-		j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref, End: true})
+		j.shop.Ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.Ref, End: true})
 		return
 	}
 	data := map[string]any{"durationMs": time.Since(j.started).Milliseconds()}
@@ -47,13 +47,13 @@ func (j *job) report(res outcome) {
 	if encodedSize(m) > wire.MaxAgentFrame {
 		m = j.fitted(m, data, res)
 	}
-	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref, End: true})
+	j.shop.Ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.Ref, End: true})
 }
 
 // fitted is the end of a job in a frame that servers take. What the steps failed of has been told before, so it goes first.
 // What is still too large then has come past the bounds of the runner: the job fails for it, and says which outputs are the
 // largest.
-func (j *job) fitted(m wire.JobStatus, data map[string]any, res outcome) wire.JobStatus {
+func (j *Job) fitted(m wire.JobStatus, data map[string]any, res outcome) wire.JobStatus {
 	steps := data["stepResults"].([]wire.StepResult)
 	for i := range steps {
 		steps[i].Error = nil
@@ -90,7 +90,7 @@ func encodedSize(m wire.Message) int {
 }
 
 // stepResults are the runner's, or, when it gave none, what it had reported until then.
-func (j *job) stepResults(result *runner.JobComplete) []wire.StepResult {
+func (j *Job) stepResults(result *runner.JobComplete) []wire.StepResult {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if result == nil {
@@ -108,8 +108,8 @@ func (j *job) stepResults(result *runner.JobComplete) []wire.StepResult {
 }
 
 // event puts an entry on the run's timeline; 0 is no duration.
-func (j *job) event(kind string, took time.Duration, metadata map[string]any) {
-	m := wire.RunEvent{RunID: j.ref.Run, JobID: j.ref.ID, EventType: kind, TimestampMs: time.Now().UnixMilli(), SourceService: "agent"}
+func (j *Job) event(kind string, took time.Duration, metadata map[string]any) {
+	m := wire.RunEvent{RunID: j.Ref.Run, JobID: j.Ref.ID, EventType: kind, TimestampMs: time.Now().UnixMilli(), SourceService: "agent"}
 	if took > 0 {
 		ms := took.Milliseconds()
 		m.DurationMs = &ms
@@ -117,16 +117,16 @@ func (j *job) event(kind string, took time.Duration, metadata map[string]any) {
 	if metadata != nil {
 		m.Metadata = object(metadata)
 	}
-	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepWritten, Job: j.ref})
+	j.shop.Ledger.Post(m, ledger.Entry{Keep: ledger.KeepWritten, Job: j.Ref})
 }
 
 // handle deals with one message of the runner and returns the job's result when it is that.
-func (j *job) handle(m runner.Message) *runner.JobComplete {
+func (j *Job) handle(m runner.Message) *runner.JobComplete {
 	j.progress.Add(1)
 	switch m.Type {
 	case runner.TypeLogLine:
 		if v, ok := decode[runner.LogLine](j, m); ok {
-			j.logs.add(j.logIndex(v.StepIndex), v.Line)
+			j.logs.Add(j.logIndex(v.StepIndex), v.Line)
 		}
 	case runner.TypeStepStart:
 		if v, ok := decode[runner.StepStart](j, m); ok {
@@ -162,7 +162,7 @@ func (j *job) handle(m runner.Message) *runner.JobComplete {
 }
 
 // decode reads a message; one that breaks its shape is passed over, as a line that is no message is.
-func decode[T any](j *job, m runner.Message) (v T, ok bool) {
+func decode[T any](j *Job, m runner.Message) (v T, ok bool) {
 	if err := m.Decode(&v); err != nil {
 		j.log.Warn("message of the runner ignored", "err", err)
 		return v, false
@@ -170,7 +170,7 @@ func decode[T any](j *job, m runner.Message) (v T, ok bool) {
 	return v, true
 }
 
-func (j *job) stepStarted(v runner.StepStart) {
+func (j *Job) stepStarted(v runner.StepStart) {
 	if j.conf.kind().helps() {
 		return // its one step is the agent's to report
 	}
@@ -189,11 +189,11 @@ func (j *job) stepStarted(v runner.StepStart) {
 	j.note(v.StepIndex, v.StepType, wire.StepResult{Name: v.StepName, Status: state})
 }
 
-func (j *job) stepEnded(v runner.StepComplete) {
+func (j *Job) stepEnded(v runner.StepComplete) {
 	if j.conf.kind().helps() {
 		return
 	}
-	j.logs.flush(v.StepIndex) // a reader sees what the step said before its end
+	j.logs.Flush(v.StepIndex) // a reader sees what the step said before its end
 	state := ci.StepStatus(v.Status)
 	name := v.StepName
 	if name == "" {
@@ -202,11 +202,11 @@ func (j *job) stepEnded(v runner.StepComplete) {
 	m := j.stepStatus(v.StepIndex, name, state)
 	m.ConcurrencyKind, m.GroupID = v.ConcurrencyKind, v.GroupID
 	m.SecretsAccessed = v.SecretsAccessed
-	streamed := j.logs.streamed(v.StepIndex)
+	streamed := j.logs.Streamed(v.StepIndex)
 	m.LogBytesStreamed = &streamed
 	m.Data = object(j.stepData(v))
 	j.postStep(m)
-	j.a.metrics.StepEnded(state, time.Duration(v.DurationMs)*time.Millisecond)
+	j.shop.Metrics.StepEnded(state, time.Duration(v.DurationMs)*time.Millisecond)
 	j.extendForHook(v.StepType, false)
 	r := wire.StepResult{Name: name, Status: state, DurationMs: float64(v.DurationMs)}
 	if v.Error != nil {
@@ -218,7 +218,7 @@ func (j *job) stepEnded(v runner.StepComplete) {
 
 // stepData is everything of the step's end that has no member of its own in the frame. What the runner put into data
 // has the last word.
-func (j *job) stepData(v runner.StepComplete) map[string]any {
+func (j *Job) stepData(v runner.StepComplete) map[string]any {
 	data := map[string]any{"durationMs": v.DurationMs}
 	if v.Error != nil {
 		e := map[string]any{"message": j.masked(v.Error.Message)}
@@ -248,23 +248,23 @@ func (j *job) stepData(v runner.StepComplete) map[string]any {
 	return data
 }
 
-func (j *job) stepStatus(index int, name string, state ci.StepStatus) wire.StepStatus {
-	return wire.StepStatus{MessageID: uuid.NewString(), RunID: j.ref.Run, JobID: j.ref.ID, StepIndex: index, StepName: name,
+func (j *Job) stepStatus(index int, name string, state ci.StepStatus) wire.StepStatus {
+	return wire.StepStatus{MessageID: uuid.NewString(), RunID: j.Ref.Run, JobID: j.Ref.ID, StepIndex: index, StepName: name,
 		State: state, Timestamp: time.Now().UnixMilli()}
 }
 
 // postStep reports a step. What it says beside its state goes when that would make the frame too large.
-func (j *job) postStep(m wire.StepStatus) {
+func (j *Job) postStep(m wire.StepStatus) {
 	if size := encodedSize(m); size > wire.MaxAgentFrame {
 		m.Data = object(map[string]any{"error": map[string]any{"message": fmt.Sprintf(
 			"What the step reports has %d bytes, more than the %d that can be sent", size, wire.MaxAgentFrame)}})
 	}
-	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.ref})
+	j.shop.Ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.Ref})
 }
 
 // note remembers the latest state of a real step, for the report of a job whose runner gives none. Hooks and caches are
 // no steps of the job.
-func (j *job) note(index int, stepType string, r wire.StepResult) {
+func (j *Job) note(index int, stepType string, r wire.StepResult) {
 	if stepType != "" && stepType != "step" {
 		return
 	}
@@ -279,7 +279,7 @@ func (j *job) note(index int, stepType string, r wire.StepResult) {
 	j.steps[at] = r
 }
 
-func (j *job) stepName(index int) string {
+func (j *Job) stepName(index int) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if at, ok := j.stepAt[index]; ok {
@@ -289,7 +289,7 @@ func (j *job) stepName(index int) string {
 }
 
 // mirrorCache puts the work of the user cache on the timeline.
-func (j *job) mirrorCache(v runner.StepComplete) {
+func (j *Job) mirrorCache(v runner.StepComplete) {
 	kind := map[string]string{"cache:restore": "cache.restore", "cache:save": "cache.save"}[v.StepType]
 	if kind == "" {
 		return
@@ -304,7 +304,7 @@ func (j *job) mirrorCache(v runner.StepComplete) {
 }
 
 // masked prepares an error text for the wire: without secrets and of bounded size.
-func (j *job) masked(s string) string {
+func (j *Job) masked(s string) string {
 	s = j.mask.String(s)
 	if len(s) <= jobErrorSize {
 		return s

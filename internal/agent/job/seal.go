@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"kici/internal/core/wire"
@@ -7,7 +7,7 @@ import (
 
 // seal encrypts the secret outputs of a job for the run's public key, so that only the server can read them. Without a
 // key they are dropped, which the log of the job tells its author.
-func (j *job) seal(outputs map[string]string) map[string]wire.SecretOutput {
+func (j *Job) seal(outputs map[string]string) map[string]wire.SecretOutput {
 	if len(outputs) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ const (
 )
 
 // relay passes a question of the runner on to the server and brings the answer back.
-func (j *job) relay(r runner.Request) {
+func (j *Job) relay(r runner.Request) {
 	select {
 	case j.requests <- struct{}{}:
 	default:
@@ -43,20 +43,20 @@ func (j *job) relay(r runner.Request) {
 		release()
 		return
 	case limit == 0: // a message without an answer
-		j.a.ledger.Send(ledger.KeepWritten, m)
+		j.shop.Ledger.Send(ledger.KeepWritten, m)
 		j.respond(r, runner.Response{})
 		release()
 		return
 	}
 	timer := time.AfterFunc(limit, func() {
-		if q, ok := j.a.questions.Take(id); ok {
+		if q, ok := j.shop.Questions.Take(id); ok {
 			q.Answer(nil, ledger.ErrNoAnswer)
 		}
 	})
 	lasting := r.Type == runner.TypeApprovalRequest || r.Type == runner.TypeArtifact
-	j.a.questions.Add(id, &ledger.Question{Lasting: lasting, Answer: func(answer wire.Message, err error) {
+	j.shop.Questions.Add(id, &ledger.Question{Lasting: lasting, Answer: func(answer wire.Message, err error) {
 		timer.Stop()
-		j.a.ledger.Answered(id)
+		j.shop.Ledger.Answered(id)
 		j.respond(r, j.back(r, answer, err))
 		release()
 	}})
@@ -64,18 +64,18 @@ func (j *job) relay(r runner.Request) {
 	if lasting {
 		keep = ledger.KeepAnswered
 	}
-	if !j.a.ledger.Post(m, ledger.Entry{Keep: keep, Job: j.ref}) {
-		if q, ok := j.a.questions.Take(id); ok {
+	if !j.shop.Ledger.Post(m, ledger.Entry{Keep: keep, Job: j.Ref}) {
+		if q, ok := j.shop.Questions.Take(id); ok {
 			q.Answer(nil, ledger.ErrConnectionLost)
 		}
 	}
 }
 
 // translate makes the frame for a question. A limit of 0 says that the frame has no answer.
-func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duration, error) {
+func (j *Job) translate(id string, r runner.Request) (wire.Message, time.Duration, error) {
 	switch r.Type {
 	case runner.TypeEventEmit:
-		m := wire.EventEmit{JobID: j.ref.ID, RequestID: id, EventName: r.EventName, Payload: r.Payload}
+		m := wire.EventEmit{JobID: j.Ref.ID, RequestID: id, EventName: r.EventName, Payload: r.Payload}
 		if len(r.Target) > 0 {
 			var t wire.EventTarget
 			if err := json.Unmarshal(r.Target, &t); err != nil {
@@ -85,31 +85,31 @@ func (j *job) translate(id string, r runner.Request) (wire.Message, time.Duratio
 		}
 		return m, eventLimit, nil
 	case runner.TypeAPIRequest:
-		if err := j.a.allowed(r.Method); err != nil {
+		if err := j.shop.allowed(r.Method); err != nil {
 			return nil, 0, err
 		}
 		return wire.APIRequest{RequestID: id, Method: r.Method, Params: r.Params}, apiLimit, nil
 	case runner.TypeCacheRequest:
 		switch r.Op {
 		case "restore":
-			return wire.UserCacheRestoreRequest{MessageID: id, JobID: j.ref.ID, Key: r.Key, RestoreKeys: r.RestoreKeys}, storeLimit, nil
+			return wire.UserCacheRestoreRequest{MessageID: id, JobID: j.Ref.ID, Key: r.Key, RestoreKeys: r.RestoreKeys}, storeLimit, nil
 		case "beginSave":
-			return wire.UserCacheSaveRequest{MessageID: id, JobID: j.ref.ID, Key: r.Key}, storeLimit, nil
+			return wire.UserCacheSaveRequest{MessageID: id, JobID: j.Ref.ID, Key: r.Key}, storeLimit, nil
 		case "completeSave":
-			return wire.UserCacheSaveComplete{MessageID: id, JobID: j.ref.ID, Key: r.Key, TarHash: r.TarHash, SizeBytes: r.SizeBytes}, 0, nil
+			return wire.UserCacheSaveComplete{MessageID: id, JobID: j.Ref.ID, Key: r.Key, TarHash: r.TarHash, SizeBytes: r.SizeBytes}, 0, nil
 		}
 	case runner.TypeProvenance:
 		switch r.Op {
 		case "requestUploadUrl":
-			return wire.ProvenanceUploadRequest{MessageID: id, JobID: j.ref.ID, SubjectDigest: r.SubjectDigest}, storeLimit, nil
+			return wire.ProvenanceUploadRequest{MessageID: id, JobID: j.Ref.ID, SubjectDigest: r.SubjectDigest}, storeLimit, nil
 		case "complete":
-			return wire.ProvenanceUploadComplete{MessageID: id, JobID: j.ref.ID, SubjectName: r.SubjectName,
+			return wire.ProvenanceUploadComplete{MessageID: id, JobID: j.Ref.ID, SubjectName: r.SubjectName,
 				SubjectDigest: r.SubjectDigest, MediaType: r.MediaType}, 0, nil
 		}
 	case runner.TypeArtifact:
 		return j.artifactFrame(id, r)
 	case runner.TypeApprovalRequest:
-		m := wire.ApprovalRequest{MessageID: id, RunID: j.ref.Run, JobID: j.ref.ID, StepName: r.StepName, Reason: r.Reason,
+		m := wire.ApprovalRequest{MessageID: id, RunID: j.Ref.Run, JobID: j.Ref.ID, StepName: r.StepName, Reason: r.Reason,
 			TimeoutSeconds: int(math.Ceil(r.TimeoutSeconds))} // the server counts whole ones
 		if r.StepIndex != nil {
 			m.StepIndex = *r.StepIndex
@@ -137,14 +137,14 @@ func sendable(m wire.Message) error {
 
 // artifactFrame asks for the place of an artifact, or says what was put there. Only our own servers know the frames; another
 // would end the connection over them.
-func (j *job) artifactFrame(id string, r runner.Request) (wire.Message, time.Duration, error) {
-	if !j.a.serverHas(wire.FeatureArtifacts) {
+func (j *Job) artifactFrame(id string, r runner.Request) (wire.Message, time.Duration, error) {
+	if !j.shop.Has(wire.FeatureArtifacts) {
 		return nil, 0, errors.New("this server keeps no artifacts")
 	}
 	if r.Op == "commit" {
-		return wire.ArtifactCommitRequest{MessageID: id, JobID: j.ref.ID, UploadID: r.UploadID, SHA256: r.SHA256, SizeBytes: r.SizeBytes}, artifactLimit, nil
+		return wire.ArtifactCommitRequest{MessageID: id, JobID: j.Ref.ID, UploadID: r.UploadID, SHA256: r.SHA256, SizeBytes: r.SizeBytes}, artifactLimit, nil
 	}
-	m := wire.ArtifactUploadRequest{MessageID: id, JobID: j.ref.ID, Name: r.Name}
+	m := wire.ArtifactUploadRequest{MessageID: id, JobID: j.Ref.ID, Name: r.Name}
 	if r.SizeBytes >= 0 {
 		m.SizeBytes = &r.SizeBytes
 	}
@@ -159,7 +159,7 @@ func orJSON(raw json.RawMessage, fallback string) json.RawMessage {
 }
 
 // back makes the runner's answer of the server's.
-func (j *job) back(r runner.Request, answer wire.Message, err error) runner.Response {
+func (j *Job) back(r runner.Request, answer wire.Message, err error) runner.Response {
 	if err != nil {
 		return runner.Response{Error: err.Error()}
 	}
@@ -172,13 +172,13 @@ func (j *job) back(r runner.Request, answer wire.Message, err error) runner.Resp
 		}
 		return runner.Response{Result: m.Result, Error: m.Error}
 	case wire.UserCacheRestoreResponse:
-		return runner.Response{Hit: m.Hit, MatchedKey: m.MatchedKey, DownloadURL: j.a.reach(m.DownloadURL), TarHash: m.TarHash}
+		return runner.Response{Hit: m.Hit, MatchedKey: m.MatchedKey, DownloadURL: j.shop.reach(m.DownloadURL), TarHash: m.TarHash}
 	case wire.UserCacheSaveResponse:
-		return runner.Response{Skip: m.Skip, UploadURL: j.a.reach(m.UploadURL)}
+		return runner.Response{Skip: m.Skip, UploadURL: j.shop.reach(m.UploadURL)}
 	case wire.ProvenanceUploadResponse:
-		return runner.Response{UploadURL: j.a.reach(m.UploadURL)}
+		return runner.Response{UploadURL: j.shop.reach(m.UploadURL)}
 	case wire.ArtifactUploadResponse:
-		return runner.Response{UploadID: m.UploadID, UploadURL: j.a.reach(m.UploadURL), MaxBytes: m.MaxBytes, Error: m.Error}
+		return runner.Response{UploadID: m.UploadID, UploadURL: j.shop.reach(m.UploadURL), MaxBytes: m.MaxBytes, Error: m.Error}
 	case wire.ArtifactCommitResponse:
 		return runner.Response{Error: m.Error}
 	case wire.ApprovalResolved:
@@ -188,7 +188,7 @@ func (j *job) back(r runner.Request, answer wire.Message, err error) runner.Resp
 }
 
 // learn notes what the answer to an API call means for the agent itself.
-func (j *job) learn(r runner.Request, result json.RawMessage) {
+func (j *Job) learn(r runner.Request, result json.RawMessage) {
 	switch r.Method {
 	case "oidc.token.request":
 		var v struct{ Token string }
@@ -196,13 +196,9 @@ func (j *job) learn(r runner.Request, result json.RawMessage) {
 			j.mask.Add(v.Token) // before a step can print it
 		}
 	case "host.requestReboot":
-		j.a.mu.Lock()
-		j.a.reboot = true
-		j.a.mu.Unlock()
+		j.shop.Reboot(true)
 	case "host.cancelReboot":
-		j.a.mu.Lock()
-		j.a.reboot = false
-		j.a.mu.Unlock()
+		j.shop.Reboot(false)
 	}
 }
 
@@ -216,14 +212,14 @@ var responseTypes = map[string]string{
 }
 
 // respond gives the runner its answer.
-func (j *job) respond(r runner.Request, answer runner.Response) {
+func (j *Job) respond(r runner.Request, answer runner.Response) {
 	answer.Type, answer.RequestID = responseTypes[r.Type], r.RequestID
 	j.tell(answer)
 }
 
 // tell puts a message for the runner into a queue: a runner that does not read must not hold up the connection. The
 // queue holds more than a job may ask at a time, so it is full only when the runner has stopped reading for good.
-func (j *job) tell(m any) {
+func (j *Job) tell(m any) {
 	select {
 	case j.outbox <- m:
 	default:
@@ -232,7 +228,7 @@ func (j *job) tell(m any) {
 }
 
 // feed sends the queue to the runner until the job ends, which also ends a sending that is stuck.
-func (j *job) feed(proc *runner.Process) {
+func (j *Job) feed(proc *runner.Process) {
 	for {
 		select {
 		case m := <-j.outbox:
@@ -246,9 +242,9 @@ func (j *job) feed(proc *runner.Process) {
 }
 
 // reportConcurrency asks for a slot of the job's concurrency group. The answer may be to wait; another follows then.
-func (j *job) reportConcurrency(r runner.ConcurrencyReport) {
+func (j *Job) reportConcurrency(r runner.ConcurrencyReport) {
 	id := uuid.NewString()
-	j.a.questions.Add(id, &ledger.Question{Job: j.ref, Lasting: true, Answer: func(answer wire.Message, err error) {
+	j.shop.Questions.Add(id, &ledger.Question{Job: j.Ref, Lasting: true, Answer: func(answer wire.Message, err error) {
 		ack := runner.ConcurrencyAck{Type: runner.TypeConcurrencyAck, Action: wire.ConcurrencyCancel, Reason: "no answer"}
 		if err != nil {
 			ack.Reason = err.Error()
@@ -257,16 +253,16 @@ func (j *job) reportConcurrency(r runner.ConcurrencyReport) {
 			ack.Action, ack.Reason = m.Action, m.Reason
 		}
 		if ack.Action != wire.ConcurrencyWait {
-			j.a.ledger.Answered(id)
+			j.shop.Ledger.Answered(id)
 		}
 		j.tell(ack)
 	}})
-	m := wire.ConcurrencyReport{MessageID: id, RunID: j.ref.Run, JobID: j.ref.ID, Group: r.Group}
+	m := wire.ConcurrencyReport{MessageID: id, RunID: j.Ref.Run, JobID: j.Ref.ID, Group: r.Group}
 	if err := sendable(m); err != nil {
-		if q, ok := j.a.questions.Take(id); ok {
+		if q, ok := j.shop.Questions.Take(id); ok {
 			q.Answer(nil, err)
 		}
 		return
 	}
-	j.a.ledger.Post(m, ledger.Entry{Keep: ledger.KeepAnswered, Job: j.ref})
+	j.shop.Ledger.Post(m, ledger.Entry{Keep: ledger.KeepAnswered, Job: j.Ref})
 }

@@ -1,4 +1,6 @@
-package agent
+// Package steplog sends what the steps of one job say: masked, in chunks, bounded, and no faster than the connection takes
+// it.
+package steplog
 
 import (
 	"fmt"
@@ -9,7 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"kici/internal/agent/ledger"
+	"kici/internal/agent/metrics"
 	"kici/internal/core/wire"
+	"kici/internal/kit/redact"
 )
 
 // When a chunk of a log is sent: whatever comes first.
@@ -22,17 +26,22 @@ const (
 	stallLimit = 30 * time.Second
 )
 
-// logs are the log streams of one job, one per step index.
-type logs struct {
-	j     *job
-	limit int64 // bytes per stream
+// Logs are the log streams of one job, one per step index. What is exported is set before the first line.
+type Logs struct {
+	Job     ledger.Job
+	Limit   int64 // bytes per stream, after which a stream is cut off
+	Drop    bool  // lines that come while the connection is full, instead of waiting for it
+	Mask    *redact.Redactor
+	Ledger  *ledger.Ledger
+	Metrics *metrics.Metrics
+	Ended   <-chan struct{} // closed when the job ends; nobody waits for the connection then
 
 	mu      sync.Mutex
 	streams map[int]*stream
 	closed  bool
 }
 
-// stream is one log. Its fields are guarded by the mutex of logs.
+// stream is one log. Its fields are guarded by the mutex of Logs.
 type stream struct {
 	lines     []string
 	size      int
@@ -42,14 +51,10 @@ type stream struct {
 	timer     *time.Timer
 }
 
-func newLogs(j *job, limit int64) *logs {
-	return &logs{j: j, limit: limit, streams: map[int]*stream{}}
-}
-
-// add takes one line. While the connection is full it waits, or in drop mode loses the line; waiting stops the reading
+// Add takes one line. While the connection is full it waits, or in drop mode loses the line; waiting stops the reading
 // of the runner's pipe, so a loud step waits too and memory stays bounded.
-func (l *logs) add(step int, line string) {
-	line = l.j.mask.String(line)
+func (l *Logs) Add(step int, line string) {
+	line = l.Mask.String(line)
 	for len(line) > maxLine {
 		end := maxLine
 		for end > maxLine-utf8.UTFMax && !utf8.RuneStart(line[end]) {
@@ -61,7 +66,7 @@ func (l *logs) add(step int, line string) {
 	l.addPiece(step, line)
 }
 
-func (l *logs) addPiece(step int, line string) {
+func (l *Logs) addPiece(step int, line string) {
 	keep := l.awaitRoom()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,12 +74,12 @@ func (l *logs) addPiece(step int, line string) {
 	switch {
 	case l.closed || s.truncated:
 		return
-	case s.counted >= l.limit:
+	case s.counted >= l.Limit:
 		s.truncated = true
-		line = fmt.Sprintf("[TRUNCATED: log output exceeded %d bytes]", l.limit)
+		line = fmt.Sprintf("[TRUNCATED: log output exceeded %d bytes]", l.Limit)
 	case !keep:
 		s.dropped++
-		l.j.a.metrics.Dropped.Add(1)
+		l.Metrics.Dropped.Add(1)
 		return
 	default:
 		s.counted += int64(len(line))
@@ -92,37 +97,38 @@ func (l *logs) addPiece(step int, line string) {
 	}
 }
 
-func (l *logs) streamLocked(step int) *stream {
+func (l *Logs) streamLocked(step int) *stream {
 	s := l.streams[step]
 	if s == nil {
+		if l.streams == nil {
+			l.streams = map[int]*stream{}
+		}
 		s = &stream{}
 		l.streams[step] = s
 	}
 	return s
 }
 
-func (l *logs) startTimerLocked(step int, s *stream) {
+func (l *Logs) startTimerLocked(step int, s *stream) {
 	if s.timer != nil {
 		s.timer.Reset(chunkDelay)
 		return
 	}
-	s.timer = time.AfterFunc(chunkDelay, func() { l.flush(step) })
+	s.timer = time.AfterFunc(chunkDelay, func() { l.Flush(step) })
 }
 
 // awaitRoom waits until a line may be accepted. It gives up, and the line is lost, when nothing has moved for a while.
-func (l *logs) awaitRoom() bool {
-	a := l.j.a
-	ok, unsent, changed := a.ledger.Room()
+func (l *Logs) awaitRoom() bool {
+	ok, unsent, changed := l.Ledger.Room()
 	if ok {
 		return true
 	}
-	mode := a.cfg.Backpressure
-	a.metrics.Pressed()
-	if mode == BackpressureDrop {
+	l.Metrics.Pressed()
+	if l.Drop {
 		return false
 	}
-	a.metrics.Pausing.Add(1)
-	defer a.metrics.Pausing.Add(-1)
+	l.Metrics.Pausing.Add(1)
+	defer l.Metrics.Pausing.Add(-1)
 	stall := time.NewTimer(stallLimit)
 	defer stall.Stop()
 	for {
@@ -130,11 +136,11 @@ func (l *logs) awaitRoom() bool {
 		case <-changed:
 		case <-stall.C:
 			return false
-		case <-l.j.ctx.Done():
+		case <-l.Ended:
 			return true // the job ends; what it said last is still kept
 		}
 		before := unsent
-		if ok, unsent, changed = a.ledger.Room(); ok {
+		if ok, unsent, changed = l.Ledger.Room(); ok {
 			return true
 		}
 		if unsent < before {
@@ -143,8 +149,8 @@ func (l *logs) awaitRoom() bool {
 	}
 }
 
-// flush sends what a stream holds.
-func (l *logs) flush(step int) {
+// Flush sends what a stream holds.
+func (l *Logs) Flush(step int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.streams[step]; s != nil {
@@ -152,7 +158,7 @@ func (l *logs) flush(step int) {
 	}
 }
 
-func (l *logs) flushLocked(step int, s *stream) {
+func (l *Logs) flushLocked(step int, s *stream) {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
@@ -163,21 +169,21 @@ func (l *logs) flushLocked(step int, s *stream) {
 	if s.dropped > 0 {
 		lines = append([]string{fmt.Sprintf("[%d lines dropped due to backpressure]", s.dropped)}, lines...)
 	}
-	key := ledger.Stream{Job: l.j.ref, Step: step}
-	taken := l.j.a.ledger.Post(wire.LogChunk{MessageID: uuid.NewString(), RunID: l.j.ref.Run, JobID: l.j.ref.ID, StepIndex: step,
-		Lines: lines, Timestamp: time.Now().UnixMilli()}, ledger.Entry{Keep: ledger.KeepAcked, Job: l.j.ref, Stream: &key})
+	key := ledger.Stream{Job: l.Job, Step: step}
+	taken := l.Ledger.Post(wire.LogChunk{MessageID: uuid.NewString(), RunID: l.Job.Run, JobID: l.Job.ID, StepIndex: step,
+		Lines: lines, Timestamp: time.Now().UnixMilli()}, ledger.Entry{Keep: ledger.KeepAcked, Job: l.Job, Stream: &key})
 	if taken {
-		l.j.a.metrics.LogBytes.Add(int64(s.size - len(s.lines)))
+		l.Metrics.LogBytes.Add(int64(s.size - len(s.lines)))
 		s.dropped = 0
 	} else {
 		s.dropped += int64(len(s.lines))
-		l.j.a.metrics.Dropped.Add(int64(len(s.lines)))
+		l.Metrics.Dropped.Add(int64(len(s.lines)))
 	}
 	s.lines, s.size = nil, 0
 }
 
-// streamed is how many bytes of the stream were accepted.
-func (l *logs) streamed(step int) int64 {
+// Streamed is how many bytes of the stream were accepted.
+func (l *Logs) Streamed(step int) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.streams[step]; s != nil {
@@ -186,8 +192,8 @@ func (l *logs) streamed(step int) int64 {
 	return 0
 }
 
-// close sends the rest of all streams. Nothing is accepted afterwards.
-func (l *logs) close() {
+// Close sends the rest of all streams. Nothing is accepted afterwards.
+func (l *Logs) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true

@@ -1,4 +1,5 @@
-package agent
+// Package bundles remembers what step runners have made of workflows, so that the next job need not make it again.
+package bundles
 
 import (
 	"crypto/sha256"
@@ -23,19 +24,20 @@ const (
 	maxKeyBytes    = 1 << 20
 )
 
-// bundles remembers what runners have made of workflows, by the content of the files that a bundle is made of: the jobs
-// of a run, and the runs of a commit, have the same.
-type bundles struct {
+// Memory holds bundles by the content of the files that they are made of: the jobs of a run, and the runs of a commit, have
+// the same.
+type Memory struct {
 	made *lru.Cache[string, runner.Bundle]
 }
 
-func newBundles() *bundles {
+// New makes an empty memory.
+func New() *Memory {
 	made, _ := lru.New[string, runner.Bundle](maxBundles) // fails for a size below 1 only
-	return &bundles{made: made}
+	return &Memory{made: made}
 }
 
-// find gives the bundle of the key; nil when there is none.
-func (b *bundles) find(key string) *runner.Bundle {
+// Find gives the bundle of the key; nil when there is none.
+func (b *Memory) Find(key string) *runner.Bundle {
 	if key == "" {
 		return nil
 	}
@@ -45,15 +47,16 @@ func (b *bundles) find(key string) *runner.Bundle {
 	return nil
 }
 
-func (b *bundles) keep(key string, made runner.Bundle) {
+// Keep remembers a bundle, unless it is too large.
+func (b *Memory) Keep(key string, made runner.Bundle) {
 	if made.Part != "" && len(made.Part)+len(made.Map) <= maxBundleBytes {
 		b.made.Add(key, made)
 	}
 }
 
-// bundleKey is a hash of all that decides how a workflow of the repository in root is bundled, as long as that lies in
-// the folder .kici. It is "" when more may have a say (installed packages, links) or when there is too much to read.
-func bundleKey(root, workflow string) string {
+// Key is a hash of all that decides how a workflow of the repository in root is bundled, as long as that lies in the folder
+// .kici. It is "" when more may have a say (installed packages, links) or when there is too much to read.
+func Key(root, workflow string) string {
 	tree, err := os.OpenRoot(root)
 	if err != nil {
 		return ""

@@ -1,4 +1,4 @@
-package agent
+package job
 
 import (
 	"errors"
@@ -8,11 +8,16 @@ import (
 	"kici/internal/agent/runner"
 )
 
-// Why a job's context ends before the job.
+// Why a job ends before its time, with nobody who hears of its result.
 var (
-	errCancelled   = errors.New("the job was cancelled")
-	errStopped     = errors.New("the agent was stopped")
-	errNotAssigned = errors.New("the job is not this agent's any more")
+	ErrRefused     = errors.New("the server refused this agent")
+	ErrNotAssigned = errors.New("the job is not this agent's any more")
+)
+
+// Why else a job's context ends before the job.
+var (
+	errCancelled = errors.New("the job was cancelled")
+	errStopped   = errors.New("the agent was stopped")
 )
 
 // timeoutError ends a job that exceeded its own timeout.
@@ -22,9 +27,9 @@ func (e *timeoutError) Error() string {
 	return fmt.Sprintf("job_timeout: job exceeded its timeout of %dms", e.limit.Milliseconds())
 }
 
-// cancel ends the job: politely the first time, with its cancel hooks, unless force says otherwise or no step can have
+// Cancel ends the job: politely the first time, with its cancel hooks, unless force says otherwise or no step can have
 // begun. grace is how long the polite end may take; 0 takes the job's own.
-func (j *job) cancel(force bool, grace time.Duration) {
+func (j *Job) Cancel(force bool, grace time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if force || j.cancelling || !j.executing {
@@ -44,8 +49,11 @@ func (j *job) cancel(force bool, grace time.Duration) {
 	}
 }
 
-// abandon ends a job of which nobody wants to hear any more.
-func (j *job) abandon(why error) {
+// Stop ends the job at once.
+func (j *Job) Stop() { j.end(errStopped) }
+
+// Abandon ends a job of which nobody wants to hear any more.
+func (j *Job) Abandon(why error) {
 	j.mu.Lock()
 	j.silent = true
 	j.mu.Unlock()
@@ -53,14 +61,14 @@ func (j *job) abandon(why error) {
 	j.end(why)
 }
 
-func (j *job) isSilent() bool {
+func (j *Job) isSilent() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.silent
 }
 
 // extendForHook gives a cancel hook its own time, which the runner enforces; the agent's is a little longer.
-func (j *job) extendForHook(stepType string, begins bool) {
+func (j *Job) extendForHook(stepType string, begins bool) {
 	if stepType != "hook:onCancel" && stepType != "hook:cleanup" {
 		return
 	}
@@ -77,7 +85,7 @@ func (j *job) extendForHook(stepType string, begins bool) {
 }
 
 // tearDown ends the runner with everything that steps left running.
-func (j *job) tearDown() {
+func (j *Job) tearDown() {
 	j.mu.Lock()
 	proc := j.proc
 	if j.deadline != nil {
