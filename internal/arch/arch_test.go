@@ -146,6 +146,37 @@ var (
 	writing    = regexp.MustCompile(`(?i)\b(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+(\w+)`)
 )
 
+// compiledAtStart is a pattern that is compiled as soon as the program starts, by itself or in a list of variables.
+var compiledAtStart = regexp.MustCompile(`(?m)^(?:var |\t)[\w, ]+ = regexp\.MustCompile\(`)
+
+// TestPatternsAreCompiledWhenNeeded refuses patterns of packages that are not in a sync.OnceValue: every process of the
+// program, such as each agent and each runner, would compile them all, and keep them in memory for nothing.
+func TestPatternsAreCompiledWhenNeeded(t *testing.T) {
+	for path, raw := range sources(t) {
+		for _, found := range compiledAtStart.FindAllString(raw, -1) {
+			t.Errorf("%s: %s… is compiled when the program starts", path, strings.TrimSpace(found))
+		}
+	}
+}
+
+// sources are the texts of the program, without tests, by their paths.
+func sources(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		texts[path] = string(raw)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
 // owners reads from the migrations which room owns which table.
 func owners(t *testing.T) map[string]string {
 	t.Helper()
@@ -177,23 +208,12 @@ func owners(t *testing.T) map[string]string {
 
 func TestTablesAreWrittenByTheirOwnerOnly(t *testing.T) {
 	owner := owners(t)
-	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
+	for path, raw := range sources(t) {
 		room := filepath.Base(filepath.Dir(path))
-		for _, m := range writing.FindAllStringSubmatch(string(raw), -1) {
+		for _, m := range writing.FindAllStringSubmatch(raw, -1) {
 			if by, known := owner[strings.ToLower(m[1])]; known && by != room {
 				t.Errorf("%s writes table %s, which belongs to %s", path, m[1], by)
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }

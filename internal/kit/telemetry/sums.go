@@ -25,7 +25,7 @@ const (
 	maxSumLabel  = 128  // bytes of a value
 )
 
-var sumName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]{0,127}$`)
+var sumName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]{0,127}$`) })
 
 // Sums adds up what other processes say of themselves, by name and labels. What a process has counted stays when it is
 // gone, or begins to count anew: a sum that fell would look as if all the others had counted everything once more.
@@ -94,13 +94,13 @@ func (s *Sums) keepLocked(key string, r Reading) {
 // valid tells whether a reading can be written and added to others.
 func (r Reading) valid() bool {
 	switch {
-	case !sumName.MatchString(r.Name) || len(r.Labels) > maxSumLabels || len(r.Bounds) != len(r.Counts) || !slices.IsSorted(r.Bounds):
+	case !sumName().MatchString(r.Name) || len(r.Labels) > maxSumLabels || len(r.Bounds) != len(r.Counts) || !slices.IsSorted(r.Bounds):
 		return false
 	case r.Kind != KindCounter && r.Kind != KindGauge && r.Kind != KindHistogram:
 		return false
 	}
 	return !slices.ContainsFunc(r.Labels, func(l Pair) bool {
-		return !sumName.MatchString(l.Name) || l.Name == "le" || len(l.Value) > maxSumLabel || !utf8.ValidString(l.Value)
+		return !sumName().MatchString(l.Name) || l.Name == "le" || len(l.Value) > maxSumLabel || !utf8.ValidString(l.Value)
 	})
 }
 
