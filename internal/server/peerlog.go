@@ -14,6 +14,7 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/joined"
 )
 
 // The times that another node has to take a connection and to begin its answer, and how long it is asked to wait at most.
@@ -224,5 +225,5 @@ func (p *peerLog) away(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	p.log.Warn("node does not answer for a log", "node", p.node, "err", err)
-	return &logs.AwayError{Node: p.node, Why: "does not answer"}
+	return &joined.AwayError{Node: p.node, Why: "does not answer"}
 }

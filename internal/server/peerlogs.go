@@ -12,6 +12,7 @@ import (
 	"kici/internal/server/adminapi"
 	"kici/internal/server/cluster"
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/joined"
 	"kici/internal/server/queue"
 	"kici/internal/server/report"
 	"kici/internal/server/store"
@@ -27,21 +28,21 @@ func (s *Server) logsOf(r *http.Request) (adminapi.Logs, error) {
 	if s.db.Dialect != store.Postgres || r.Header.Get(forwarded) != "" {
 		return s.logs, nil // there is no other node, or it asks
 	}
-	return &logs.Joined{Where: func(ctx context.Context) (logs.Parts, error) { return s.logParts(ctx, r) }}, nil
+	return &joined.Log{Where: func(ctx context.Context) (joined.Parts, error) { return s.logParts(ctx, r) }}, nil
 }
 
 // logParts are where the parts of the log are that a request is about.
-func (s *Server) logParts(ctx context.Context, r *http.Request) (logs.Parts, error) {
+func (s *Server) logParts(ctx context.Context, r *http.Request) (joined.Parts, error) {
 	stays, err := queue.Stays(ctx, s.db.Read(), r.PathValue("job"))
 	if err != nil {
-		return logs.Parts{}, err
+		return joined.Parts{}, err
 	}
 	if len(stays) == 0 {
 		stays = []queue.Stay{{NodeID: s.node.id}}
 	}
 	nodes, err := cluster.Nodes(ctx, s.db.Read())
 	if err != nil {
-		return logs.Parts{}, err
+		return joined.Parts{}, err
 	}
 	if s.settings.Storage.S3 != nil {
 		return s.storedLog(ctx, r, nodes, stays[len(stays)-1].NodeID)
@@ -49,14 +50,14 @@ func (s *Server) logParts(ctx context.Context, r *http.Request) (logs.Parts, err
 	step, _ := strconv.Atoi(r.PathValue("step")) // it has been checked
 	began, ended, err := report.StepTimes(ctx, s.db.Read(), r.PathValue("job"), step)
 	if err != nil {
-		return logs.Parts{}, err
+		return joined.Parts{}, err
 	}
-	var out logs.Parts
+	var out joined.Parts
 	for i, stay := range stays {
-		at := slices.IndexFunc(out.All, func(p logs.Part) bool { return p.Node == stay.NodeID })
+		at := slices.IndexFunc(out.All, func(p joined.Part) bool { return p.Node == stay.NodeID })
 		if at < 0 {
 			at = len(out.All)
-			out.All = append(out.All, logs.Part{Node: stay.NodeID, Log: s.logAt(r, nodes, stay.NodeID), Spare: true})
+			out.All = append(out.All, joined.Part{Node: stay.NodeID, Log: s.logAt(r, nodes, stay.NodeID), Spare: true})
 		}
 		out.Stays = append(out.Stays, at)
 		left := int64(0)
@@ -81,17 +82,17 @@ func overlaps(since, left, began, ended int64) bool {
 }
 
 // logAt reads what a node has of the log that a request is about.
-func (s *Server) logAt(r *http.Request, nodes []cluster.Node, nodeID string) logs.Log {
+func (s *Server) logAt(r *http.Request, nodes []cluster.Node, nodeID string) joined.Reader {
 	if nodeID == s.node.id {
 		return s.logs
 	}
 	at := slices.IndexFunc(nodes, func(n cluster.Node) bool { return n.ID == nodeID })
 	if at < 0 {
-		return awayLog{&logs.AwayError{Node: nodeID, Why: "is gone"}}
+		return awayLog{&joined.AwayError{Node: nodeID, Why: "is gone"}}
 	}
 	base, err := url.Parse(nodes[at].Address)
 	if err != nil || nodes[at].Address == "" {
-		return awayLog{&logs.AwayError{Node: nodeID, Why: "has not said where it can be reached (cluster.address)"}}
+		return awayLog{&joined.AwayError{Node: nodeID, Why: "has not said where it can be reached (cluster.address)"}}
 	}
 	return &peerLog{client: s.peers, log: s.log, node: nodeID, from: s.node.id, caller: r.Header.Get("Authorization"),
 		base: base.JoinPath("api/v1/admin/runs", url.PathEscape(r.PathValue("run")), "jobs", url.PathEscape(r.PathValue("job")),
@@ -100,21 +101,21 @@ func (s *Server) logAt(r *http.Request, nodes []cluster.Node, nodeID string) log
 
 // storedLog is a log of an object store: read at the node whose agent has or had the job last, which holds the newest
 // lines. What a node that cannot be asked has brought to the object store is read here.
-func (s *Server) storedLog(ctx context.Context, r *http.Request, nodes []cluster.Node, nodeID string) (logs.Parts, error) {
+func (s *Server) storedLog(ctx context.Context, r *http.Request, nodes []cluster.Node, nodeID string) (joined.Parts, error) {
 	there := s.logAt(r, nodes, nodeID)
 	if nodeID != s.node.id {
 		_, _, _, err := there.Lines(ctx, "", 0, 0)
-		if _, away := errors.AsType[*logs.AwayError](err); away {
+		if _, away := errors.AsType[*joined.AwayError](err); away {
 			there = s.logs
 		} else if err != nil && !errors.Is(err, logs.ErrExpired) {
-			return logs.Parts{}, err
+			return joined.Parts{}, err
 		}
 	}
-	return logs.Parts{All: []logs.Part{{Node: nodeID, Log: there}}, Stays: []int{0}}, nil
+	return joined.Parts{All: []joined.Part{{Node: nodeID, Log: there}}, Stays: []int{0}}, nil
 }
 
 // awayLog is a part of a log that cannot be read.
-type awayLog struct{ why *logs.AwayError }
+type awayLog struct{ why *joined.AwayError }
 
 func (a awayLog) Lines(context.Context, string, int64, int) ([]string, int64, int64, error) {
 	return nil, 0, 0, a.why

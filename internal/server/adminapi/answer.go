@@ -14,7 +14,7 @@ import (
 	"kici/internal/server/inbox"
 	"kici/internal/server/ingest"
 	"kici/internal/server/live"
-	"kici/internal/server/logs"
+	"kici/internal/server/logs/joined"
 	"kici/internal/server/secrets"
 	"kici/internal/server/store"
 )
@@ -102,7 +102,7 @@ func known(err error) *refusal {
 	if problems, ok := errors.AsType[forge.InvalidError](err); ok {
 		return invalid(problemsOf(problems)...)
 	}
-	if away, ok := errors.AsType[*logs.AwayError](err); ok {
+	if away, ok := errors.AsType[*joined.AwayError](err); ok {
 		return refuse(http.StatusServiceUnavailable, away.Error())
 	}
 	for _, k := range []struct {

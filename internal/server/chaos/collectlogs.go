@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/joined"
 	"kici/internal/server/queue"
 	"kici/internal/server/store"
 )
@@ -41,8 +42,8 @@ func (s *system) readLogs(ctx context.Context, db *store.DB, f *facts) (err erro
 		f.Logs[l.stepKey] = nil
 	}
 	for key := range f.Logs {
-		joined := &logs.Joined{Where: func(ctx context.Context) (logs.Parts, error) { return partsOf(ctx, db.Read(), key.Job, sinks) }}
-		f.Logs[key], err = readLog(ctx, joined, logs.Path(jobs[key.Job].Run, jobs[key.Job].Name, key.Step))
+		whole := &joined.Log{Where: func(ctx context.Context) (joined.Parts, error) { return partsOf(ctx, db.Read(), key.Job, sinks) }}
+		f.Logs[key], err = readLog(ctx, whole, logs.Path(jobs[key.Job].Run, jobs[key.Job].Name, key.Step))
 		if err != nil {
 			return fmt.Errorf("read the log of step %d of job %s: %w", key.Step, key.Job, err)
 		}
@@ -68,23 +69,23 @@ func (s *system) openSinks(ctx context.Context, db *store.DB) (map[string]*logs.
 	return sinks, nil
 }
 
-func partsOf(ctx context.Context, q store.Querier, jobID string, sinks map[string]*logs.Store) (parts logs.Parts, err error) {
+func partsOf(ctx context.Context, q store.Querier, jobID string, sinks map[string]*logs.Store) (parts joined.Parts, err error) {
 	stays, err := queue.Stays(ctx, q, jobID)
 	if err != nil {
 		return parts, err
 	}
 	for _, stay := range stays {
-		at := slices.IndexFunc(parts.All, func(p logs.Part) bool { return p.Node == stay.NodeID })
+		at := slices.IndexFunc(parts.All, func(p joined.Part) bool { return p.Node == stay.NodeID })
 		if at < 0 {
 			at = len(parts.All)
-			parts.All = append(parts.All, logs.Part{Node: stay.NodeID, Log: sinks[stay.NodeID]})
+			parts.All = append(parts.All, joined.Part{Node: stay.NodeID, Log: sinks[stay.NodeID]})
 		}
 		parts.Stays = append(parts.Stays, at)
 	}
 	return parts, nil
 }
 
-func readLog(ctx context.Context, log *logs.Joined, path string) (out []string, err error) {
+func readLog(ctx context.Context, log *joined.Log, path string) (out []string, err error) {
 	for from := int64(0); ; {
 		lines, _, next, err := log.Lines(ctx, path, from, linesAtOnce)
 		if err != nil {

@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// Bounds of one page. A page always holds at least one line, however long it is.
-const (
-	defaultPage = 64 << 10
-	maxPage     = 8 << 20
-)
+const defaultPage = 64 << 10
+
+// MaxPage bounds one page, in bytes. A page always holds at least one line, however long it is.
+const MaxPage = 8 << 20
 
 // Read gives the stored lines from a byte offset on: whole lines, about limit bytes of them (64 KiB when limit is not
 // positive, 8 MiB at most). Next is the offset to go on from; complete tells that nothing follows at present. A log that
@@ -20,7 +19,7 @@ func (s *Store) Read(ctx context.Context, path string, cursor int64, limit int) 
 	if limit <= 0 {
 		limit = defaultPage
 	}
-	limit = min(limit, maxPage)
+	limit = min(limit, MaxPage)
 	complete = true // what does not exist is empty
 	err = s.reading(ctx, path, func(v *view) error {
 		cursor = min(max(cursor, 0), v.size)
@@ -63,7 +62,7 @@ func (s *Store) Lines(ctx context.Context, path string, from int64, limit int) (
 		return v.eachFrom(from, func(_ int64, line []byte) bool {
 			lines = append(lines, string(line))
 			size += len(line)
-			return len(lines) < limit && size < maxPage
+			return len(lines) < limit && size < MaxPage
 		})
 	})
 	if next = from + int64(len(lines)); next >= total || len(lines) == 0 {
@@ -78,7 +77,7 @@ func (s *Store) Tail(ctx context.Context, path string, n int) (lines []string, t
 		total = v.lines
 		size := 0
 		return eachLineBack(v, v.size, func(line []byte, _ int64) bool {
-			if len(lines) >= n || size >= maxPage {
+			if len(lines) >= n || size >= MaxPage {
 				return false
 			}
 			lines = append(lines, string(line))

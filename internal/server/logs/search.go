@@ -50,7 +50,7 @@ func (s *Store) Search(ctx context.Context, path string, q Query) (Found, error)
 	if err != nil {
 		return Found{}, err
 	}
-	q = q.bounded()
+	q = q.Bounded()
 	found := Found{Hits: []Hit{}}
 	err = s.reading(ctx, path, func(v *view) error {
 		found.Total = v.lines
@@ -59,8 +59,8 @@ func (s *Store) Search(ctx context.Context, path string, q Query) (Found, error)
 	return found, err
 }
 
-// bounded is the query with the defaults, and within the bounds.
-func (q Query) bounded() Query {
+// Bounded is the query with the defaults, and within the bounds.
+func (q Query) Bounded() Query {
 	if q.Limit <= 0 {
 		q.Limit = defaultHits
 	}

@@ -113,6 +113,27 @@ func locate(r io.ReaderAt, low end, high, shift, line int64) (end, error) {
 	return low, nil
 }
 
+// OffsetOf is the byte at which a line begins, or the end of a log that does not have it.
+func OffsetOf(r io.ReaderAt, size, line int64) (int64, error) {
+	if line <= 0 {
+		return 0, nil
+	}
+	near, err := locate(r, end{}, size, 0, line)
+	if err != nil {
+		return 0, err
+	}
+	offset := near.size
+	err = eachLine(r, near.size, size, func(_ []byte, lineEnd int64) bool {
+		if near.lines == line {
+			return false
+		}
+		near.lines++
+		offset = lineEnd
+		return true
+	})
+	return offset, err
+}
+
 // nextMark finds the end of the first chunk that ends behind the first line break at or after from, and not after high.
 func nextMark(r io.ReaderAt, from, high int64) (p end, ok bool, err error) {
 	skipped := false // the line in which from lies is not whole

@@ -135,6 +135,11 @@ type Content struct {
 	close func() error
 }
 
+// NewContent is a log of that many bytes, for a reader that is not a Store.
+func NewContent(r io.ReaderAt, size int64, closeIt func() error) Content {
+	return Content{io.NewSectionReader(r, 0, size), closeIt}
+}
+
 // Close gives back what reading took.
 func (c Content) Close() error { return c.close() }
 

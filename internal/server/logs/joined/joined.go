@@ -1,4 +1,6 @@
-package logs
+// Package joined reads a log whose parts lie with several nodes as the one log that it is. How a node keeps its part is the
+// matter of package logs.
+package joined
 
 import (
 	"context"
@@ -8,15 +10,16 @@ import (
 	"time"
 
 	"kici/internal/core/logline"
+	"kici/internal/server/logs"
 )
 
-// Log reads one log, or a part of it. What its methods do is told at Store's.
-type Log interface {
+// Reader reads one log, or a part of it. What its methods do is told at those of logs.Store.
+type Reader interface {
 	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
 	Tail(ctx context.Context, path string, n int) (lines []string, total int64, err error)
 	Wait(ctx context.Context, path string, line int64) (more bool, err error)
-	Search(ctx context.Context, path string, q Query) (Found, error)
-	Open(ctx context.Context, path string) (Content, error)
+	Search(ctx context.Context, path string, q logs.Query) (logs.Found, error)
+	Open(ctx context.Context, path string) (logs.Content, error)
 }
 
 // AwayError says that a part of a log cannot be read, and why.
@@ -32,18 +35,18 @@ func (e *AwayError) Error() string {
 // Part is what one node holds of a log.
 type Part struct {
 	Node string
-	Log  Log
+	Log  Reader
 	// Spare tells that the node need not hold anything: when it cannot be asked, nothing is missed.
 	Spare bool
 }
 
-// Joined reads a log whose parts lie with several nodes, since the agent went from one to another in mid-job, as the one
+// Log reads a log whose parts lie with several nodes, since the agent went from one to another in mid-job, as the one
 // log that it is. Where a part cannot be read, a line that says so stands in its place.
 //
 // A part begins with the chunks that the agent sent again, since it had not been told that another node had taken them:
 // they are left out. Which part comes when is told by the stays; only what a node wrote in each of several stays has to be
 // told apart by the times of the chunks, which are the agent's.
-type Joined struct {
+type Log struct {
 	// Where finds the parts. It is asked at every reading, since the job may go on to another node.
 	Where func(ctx context.Context) (Parts, error)
 }
@@ -60,7 +63,7 @@ const (
 	firstLook  = 50 // lines; then come
 	mostLook   = 400
 	pageLines  = 2000
-	maxOverlap = windowBytes
+	maxOverlap = 4 << 20 // bytes of lines
 )
 
 // piece is a stretch of a joined log: lines of a part, or the line that stands for what is missing.
@@ -101,7 +104,7 @@ const maxMoves = 5
 
 // arrange finds out how the parts are put together. When there is but one, it is given instead. That the whole cannot be
 // read at all is an error.
-func (j *Joined) arrange(ctx context.Context, path string) (a *joint, only Log, err error) {
+func (j *Log) arrange(ctx context.Context, path string) (a *joint, only Reader, err error) {
 	parts, err := j.Where(ctx)
 	for range maxMoves {
 		if err != nil {
@@ -174,7 +177,7 @@ func (a *joint) count() (err error) {
 // missing tells whether an error stands for a part that is not to be had.
 func missing(err error) bool {
 	_, away := errors.AsType[*AwayError](err)
-	return away || errors.Is(err, ErrExpired)
+	return away || errors.Is(err, logs.ErrExpired)
 }
 
 // take puts the lines of a part, up to one, behind those that have their place.

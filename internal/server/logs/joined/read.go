@@ -1,4 +1,4 @@
-package logs
+package joined
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"kici/internal/core/logline"
+	"kici/internal/server/logs"
 )
 
-// Lines gives lines of the whole log; see Store.Lines.
-func (j *Joined) Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error) {
+// Lines gives lines of the whole log; see logs.Store.Lines.
+func (j *Log) Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error) {
 	a, only, err := j.arrange(ctx, path)
 	if err != nil {
 		return nil, 0, 0, err
@@ -35,7 +36,7 @@ func (a *joint) read(from, to int64, limit int) (lines []string, err error) {
 	size := 0
 	for _, s := range a.spans(from) {
 		room := min(int64(limit-len(lines)), to-s.at)
-		if room <= 0 || size >= maxPage {
+		if room <= 0 || size >= logs.MaxPage {
 			break
 		}
 		if s.gap != "" {
@@ -45,7 +46,7 @@ func (a *joint) read(from, to int64, limit int) (lines []string, err error) {
 		err = a.each(s.part, s.from, min(s.to, s.from+room), func(line string) bool {
 			lines = append(lines, line)
 			size += len(line)
-			return size < maxPage
+			return size < logs.MaxPage
 		})
 		if err != nil {
 			return nil, err
@@ -54,8 +55,8 @@ func (a *joint) read(from, to int64, limit int) (lines []string, err error) {
 	return lines, nil
 }
 
-// Tail gives the last lines of the whole log; see Store.Tail.
-func (j *Joined) Tail(ctx context.Context, path string, n int) (lines []string, total int64, err error) {
+// Tail gives the last lines of the whole log; see logs.Store.Tail.
+func (j *Log) Tail(ctx context.Context, path string, n int) (lines []string, total int64, err error) {
 	a, only, err := j.arrange(ctx, path)
 	if err != nil {
 		return nil, 0, err
@@ -65,7 +66,7 @@ func (j *Joined) Tail(ctx context.Context, path string, n int) (lines []string, 
 	}
 	total = a.total()
 	size, look := 0, int64(firstLook)
-	for to := total; to > 0 && len(lines) < n && size < maxPage; look = min(2*look, mostLook) {
+	for to := total; to > 0 && len(lines) < n && size < logs.MaxPage; look = min(2*look, mostLook) {
 		from := max(0, to-min(look, int64(n-len(lines))))
 		block, err := a.read(from, to, int(to-from))
 		if err != nil {
@@ -86,9 +87,9 @@ func (j *Joined) Tail(ctx context.Context, path string, n int) (lines []string, 
 	return lines, total, nil
 }
 
-// Wait waits for a line of the whole log, with the node that has the job; see Store.Wait. Whoever follows a job that goes
+// Wait waits for a line of the whole log, with the node that has the job; see logs.Store.Wait. Whoever follows a job that goes
 // to yet another node bounds the wait and asks anew.
-func (j *Joined) Wait(ctx context.Context, path string, line int64) (more bool, err error) {
+func (j *Log) Wait(ctx context.Context, path string, line int64) (more bool, err error) {
 	a, only, err := j.arrange(ctx, path)
 	if err != nil {
 		return false, err
@@ -108,21 +109,21 @@ func (j *Joined) Wait(ctx context.Context, path string, line int64) (more bool, 
 	return a.All[last].Log.Wait(ctx, path, a.totals[last]+line-total)
 }
 
-// Search looks through the whole log; see Store.Search.
-func (j *Joined) Search(ctx context.Context, path string, q Query) (Found, error) {
+// Search looks through the whole log; see logs.Store.Search.
+func (j *Log) Search(ctx context.Context, path string, q logs.Query) (logs.Found, error) {
 	match, err := logline.Compile(q.Text, q.Pattern, q.Fold)
 	if err != nil {
-		return Found{}, err
+		return logs.Found{}, err
 	}
 	a, only, err := j.arrange(ctx, path)
 	if err != nil {
-		return Found{}, err
+		return logs.Found{}, err
 	}
 	if only != nil {
 		return only.Search(ctx, path, q)
 	}
-	q = q.bounded()
-	found := Found{Hits: []Hit{}, Total: a.total()}
+	q = q.Bounded()
+	found := logs.Found{Hits: []logs.Hit{}, Total: a.total()}
 	deadline := time.Now().Add(q.Time)
 	for _, s := range a.spans(q.From) {
 		found.Next = s.at
@@ -130,7 +131,7 @@ func (j *Joined) Search(ctx context.Context, path string, q Query) (Found, error
 			return found, nil
 		}
 		if s.gap != "" {
-			found.judge(s, match)
+			s.judge(match, &found)
 			continue
 		}
 		whole, err := a.search(s, q, &found)
@@ -143,15 +144,15 @@ func (j *Joined) Search(ctx context.Context, path string, q Query) (Found, error
 }
 
 // judge looks at the line that stands for a part.
-func (f *Found) judge(s span, match logline.Matcher) {
+func (s span) judge(match logline.Matcher, found *logs.Found) {
 	text, _ := logline.Text([]byte(s.gap), nil)
-	if at := match(text); at >= 0 {
-		f.Hits = append(f.Hits, Hit{Line: s.at, TS: logline.Time([]byte(s.gap)), Text: around(text, at)})
+	if match(text) >= 0 {
+		found.Hits = append(found.Hits, logs.Hit{Line: s.at, TS: logline.Time([]byte(s.gap)), Text: string(text)})
 	}
 }
 
 // search looks through a span and reports whether it came to its end.
-func (a *joint) search(s span, q Query, found *Found) (whole bool, err error) {
+func (a *joint) search(s span, q logs.Query, found *logs.Found) (whole bool, err error) {
 	q.From, q.Limit = s.from, q.Limit-len(found.Hits)
 	got, err := a.All[s.part].Log.Search(a.ctx, a.path, q)
 	if err != nil {
@@ -171,32 +172,27 @@ func (a *joint) search(s span, q Query, found *Found) (whole bool, err error) {
 	return true, nil
 }
 
-// Open opens the whole log as bytes; see Store.Open.
-func (j *Joined) Open(ctx context.Context, path string) (Content, error) {
+// Open opens the whole log as bytes; see logs.Store.Open.
+func (j *Log) Open(ctx context.Context, path string) (logs.Content, error) {
 	a, only, err := j.arrange(ctx, path)
 	if err != nil {
-		return Content{}, err
+		return logs.Content{}, err
 	}
 	if only != nil {
 		return only.Open(ctx, path)
 	}
-	c := &joinedBytes{opened: make([]*Content, len(a.All))}
+	c := &joinedBytes{opened: make([]*logs.Content, len(a.All))}
 	for i, p := range a.pieces {
 		if err := c.add(a, p, i == len(a.pieces)-1); err != nil {
-			return Content{}, errors.Join(err, c.Close())
+			return logs.Content{}, errors.Join(err, c.Close())
 		}
 	}
-	return NewContent(c, c.size, c.Close), nil
-}
-
-// NewContent is a log of that many bytes, for a reader that is not a Store.
-func NewContent(r io.ReaderAt, size int64, closeIt func() error) Content {
-	return Content{io.NewSectionReader(r, 0, size), closeIt}
+	return logs.NewContent(c, c.size, c.Close), nil
 }
 
 // joinedBytes are the bytes of pieces, one behind the other.
 type joinedBytes struct {
-	opened []*Content // of each part that is read
+	opened []*logs.Content // of each part that is read
 	parts  []stretch
 	size   int64
 }
@@ -222,13 +218,13 @@ func (c *joinedBytes) add(a *joint, p piece, last bool) error {
 		c.opened[p.part] = &content
 	}
 	content := c.opened[p.part]
-	from, err := offsetOf(content, content.Size(), p.from)
+	from, err := logs.OffsetOf(content, content.Size(), p.from)
 	if err != nil {
 		return err
 	}
 	to := content.Size()
 	if !last {
-		if to, err = offsetOf(content, to, p.to); err != nil {
+		if to, err = logs.OffsetOf(content, to, p.to); err != nil {
 			return err
 		}
 	}
@@ -239,27 +235,6 @@ func (c *joinedBytes) add(a *joint, p piece, last bool) error {
 func (c *joinedBytes) append(r *io.SectionReader) {
 	c.parts = append(c.parts, stretch{r, c.size})
 	c.size += r.Size()
-}
-
-// offsetOf is the byte at which a line begins, or the end of a log that does not have it.
-func offsetOf(r io.ReaderAt, size, line int64) (int64, error) {
-	if line <= 0 {
-		return 0, nil
-	}
-	near, err := locate(r, end{}, size, 0, line)
-	if err != nil {
-		return 0, err
-	}
-	offset := near.size
-	err = eachLine(r, near.size, size, func(_ []byte, lineEnd int64) bool {
-		if near.lines == line {
-			return false
-		}
-		near.lines++
-		offset = lineEnd
-		return true
-	})
-	return offset, err
 }
 
 // ReadAt implements io.ReaderAt.

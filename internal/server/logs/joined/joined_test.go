@@ -1,4 +1,4 @@
-package logs
+package joined
 
 import (
 	"bufio"
@@ -15,11 +15,12 @@ import (
 	"pgregory.net/rapid"
 
 	"kici/internal/core/logline"
+	"kici/internal/server/logs"
 )
 
 // travels is a log that an agent wrote while it went from node to node.
 type travels struct {
-	joined *Joined
+	joined *Log
 	path   string
 	texts  []string // all lines, in the order in which the step wrote them
 }
@@ -31,10 +32,10 @@ func travel(t *rapid.T, root string) travels {
 	stays := rapid.SliceOfN(rapid.IntRange(0, nodes-1), 1, 6).Draw(t, "stays")
 	stays = slices.Compact(stays)
 	parts := Parts{Stays: stays}
-	out := travels{joined: joined(&parts), path: Path("r", "job", 0)}
-	stores := make([]*Store, nodes)
+	out := travels{joined: of(&parts), path: logs.Path("r", "job", 0)}
+	stores := make([]*logs.Store, nodes)
 	for i := range nodes {
-		s, err := Open(t.Context(), Options{Root: filepath.Join(root, fmt.Sprint(i))})
+		s, err := logs.Open(t.Context(), logs.Options{Root: filepath.Join(root, fmt.Sprint(i))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,8 +63,8 @@ func travel(t *rapid.T, root string) travels {
 	return out
 }
 
-func joined(p *Parts) *Joined {
-	return &Joined{Where: func(context.Context) (Parts, error) { return *p, nil }}
+func of(p *Parts) *Log {
+	return &Log{Where: func(context.Context) (Parts, error) { return *p, nil }}
 }
 
 func returns(stays []int) bool {
@@ -71,10 +72,10 @@ func returns(stays []int) bool {
 	return len(slices.Compact(sorted)) < len(stays)
 }
 
-func makeChunks(t *rapid.T, n int, atOnce bool) (out []Chunk) {
+func makeChunks(t *rapid.T, n int, atOnce bool) (out []logs.Chunk) {
 	at, line := int64(1_767_225_600_000), 0
 	for i := range n {
-		c := Chunk{RunID: "r", JobName: "job", MessageID: fmt.Sprint("m", i)}
+		c := logs.Chunk{RunID: "r", JobName: "job", MessageID: fmt.Sprint("m", i)}
 		if at += rapid.Int64Range(0, 2).Draw(t, "later"); !atOnce {
 			at++
 		}
@@ -149,7 +150,7 @@ func (w travels) requireSearch(t *rapid.T, from int) {
 		}
 	}
 	for next := int64(from); ; {
-		found, err := w.joined.Search(context.Background(), w.path, Query{Pattern: "3$", From: next, Limit: 2})
+		found, err := w.joined.Search(context.Background(), w.path, logs.Query{Pattern: "3$", From: next, Limit: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,6 +199,23 @@ func (w travels) requireBytes(t *rapid.T, from int) {
 	}
 }
 
+func openStore(t *testing.T) *logs.Store {
+	t.Helper()
+	s, err := logs.Open(t.Context(), logs.Options{Root: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func mustAppend(t *testing.T, s *logs.Store, c logs.Chunk) {
+	t.Helper()
+	if err := s.Append(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // away is a part that cannot be read.
 type away struct{ err error }
 
@@ -206,26 +224,22 @@ func (a away) Lines(context.Context, string, int64, int) ([]string, int64, int64
 }
 func (a away) Tail(context.Context, string, int) ([]string, int64, error) { return nil, 0, a.err }
 func (a away) Wait(context.Context, string, int64) (bool, error)          { return false, a.err }
-func (a away) Search(context.Context, string, Query) (Found, error)       { return Found{}, a.err }
-func (a away) Open(context.Context, string) (Content, error)              { return Content{}, a.err }
+func (a away) Search(context.Context, string, logs.Query) (logs.Found, error) {
+	return logs.Found{}, a.err
+}
+func (a away) Open(context.Context, string) (logs.Content, error) { return logs.Content{}, a.err }
 
 func TestAPartThatIsGoneIsStated(t *testing.T) {
-	path := Path("r", "job", 0)
-	part := func(id, text string) *Store {
-		s, err := Open(t.Context(), Options{Root: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = s.Close() })
-		if err := s.Append(t.Context(), Chunk{RunID: "r", JobName: "job", MessageID: id, At: 1, Lines: []string{text}}); err != nil {
-			t.Fatal(err)
-		}
+	path := logs.Path("r", "job", 0)
+	part := func(id, text string) *logs.Store {
+		s := openStore(t)
+		mustAppend(t, s, logs.Chunk{RunID: "r", JobName: "job", MessageID: id, At: 1, Lines: []string{text}})
 		return s
 	}
 	gone := away{&AwayError{Node: "b", Why: "is gone"}}
 	const stated = "[lines may be missing here: the job was with node b, which is gone]"
 	parts := Parts{All: []Part{{Node: "a", Log: part("m1", "one")}, {Node: "b", Log: gone}, {Node: "c", Log: part("m9", "nine")}}, Stays: []int{0, 1, 2}}
-	j := joined(&parts)
+	j := of(&parts)
 	all := []string{"one", stated, "nine"}
 	lines, total, _, err := j.Lines(t.Context(), path, 0, 10)
 	if err != nil || total != 3 || !slices.Equal(textsOf(lines), all) {
@@ -234,7 +248,7 @@ func TestAPartThatIsGoneIsStated(t *testing.T) {
 	if lines, _, err := j.Tail(t.Context(), path, 2); err != nil || !slices.Equal(textsOf(lines), all[1:]) {
 		t.Errorf("tail %q, %v", textsOf(lines), err)
 	}
-	found, err := j.Search(t.Context(), path, Query{Text: "n"})
+	found, err := j.Search(t.Context(), path, logs.Query{Text: "n"})
 	if err != nil || len(found.Hits) != 3 || found.Hits[1].Text != stated || found.Hits[2].Line != 2 {
 		t.Errorf("found %+v, %v", found, err)
 	}
@@ -257,11 +271,11 @@ func TestAPartThatIsGoneIsStated(t *testing.T) {
 	if lines, _, _, err := j.Lines(t.Context(), path, 0, 10); err != nil || !slices.Equal(textsOf(lines), []string{"one", "nine"}) {
 		t.Errorf("without need: %q, %v", textsOf(lines), err)
 	}
-	parts.All[1] = Part{Node: "b", Log: away{ErrExpired}}
+	parts.All[1] = Part{Node: "b", Log: away{logs.ErrExpired}}
 	if lines, _, _, err := j.Lines(t.Context(), path, 1, 1); err != nil || len(lines) != 1 || !strings.Contains(lines[0], "which has deleted what it had, since its time was up") {
 		t.Errorf("expired: %q, %v", textsOf(lines), err)
 	}
-	nothing := joined(&Parts{All: []Part{{Node: "a", Log: gone}, {Node: "b", Log: gone}}, Stays: []int{0, 1}})
+	nothing := of(&Parts{All: []Part{{Node: "a", Log: gone}, {Node: "b", Log: gone}}, Stays: []int{0, 1}})
 	if _, _, _, err := nothing.Lines(t.Context(), path, 0, 10); err == nil || err.Error() != "The log is on node b, which is gone" {
 		t.Errorf("where nothing can be read: %v", err)
 	}
@@ -269,18 +283,18 @@ func TestAPartThatIsGoneIsStated(t *testing.T) {
 
 // TestAJobThatMovesWhileItsLogIsReadIsReadAnew moves the job between the two looks that a reading takes.
 func TestAJobThatMovesWhileItsLogIsReadIsReadAnew(t *testing.T) {
-	path := Path("r", "job", 0)
+	path := logs.Path("r", "job", 0)
 	var parts Parts
 	for i := range 2 {
-		s := openAt(t, Options{Root: t.TempDir()})
+		s := openStore(t)
 		parts.All = append(parts.All, Part{Node: fmt.Sprint("n", i), Log: s})
-		mustAppend(t, s, Chunk{RunID: "r", JobName: "job", MessageID: fmt.Sprint("m", i), At: int64(i), Lines: []string{fmt.Sprint("line ", i)}})
+		mustAppend(t, s, logs.Chunk{RunID: "r", JobName: "job", MessageID: fmt.Sprint("m", i), At: int64(i), Lines: []string{fmt.Sprint("line ", i)}})
 	}
 	all := [][]int{{0, 1}, {0, 1, 0}, {0, 1, 0}}
 	asked := 0
-	j := &Joined{Where: func(ctx context.Context) (Parts, error) {
+	j := &Log{Where: func(ctx context.Context) (Parts, error) {
 		if asked == 1 { // the job is back at the first node and has written there by now
-			mustAppend(t, parts.All[0].Log.(*Store), Chunk{RunID: "r", JobName: "job", MessageID: "m2", At: 2, Lines: []string{"line 2"}})
+			mustAppend(t, parts.All[0].Log.(*logs.Store), logs.Chunk{RunID: "r", JobName: "job", MessageID: "m2", At: 2, Lines: []string{"line 2"}})
 		}
 		parts.Stays = all[asked]
 		asked++
@@ -290,7 +304,7 @@ func TestAJobThatMovesWhileItsLogIsReadIsReadAnew(t *testing.T) {
 	if err != nil || !slices.Equal(textsOf(lines), []string{"line 0", "line 1", "line 2"}) {
 		t.Errorf("%q, %v", textsOf(lines), err)
 	}
-	restless := &Joined{Where: func(context.Context) (Parts, error) {
+	restless := &Log{Where: func(context.Context) (Parts, error) {
 		parts.Stays = append(slices.Clone(parts.Stays), len(parts.Stays)%2)
 		return parts, nil
 	}}
