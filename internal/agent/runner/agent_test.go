@@ -127,24 +127,25 @@ func TestApprovals(t *testing.T) {
 
 // The step's time limit does not run while a person decides about its drift.
 func TestApprovalOfDrift(t *testing.T) {
-	t.Parallel()
-	for outcome, want := range map[string]string{"approved": "applied", "rejected": "declined"} {
-		j := prepare(t, "embedded", workflow(`step('gate', { approval: { when: 'drift' }, timeout: 60, check: async () => ({ want: 'secret-value' }), summarize: (d) => 'set ' + d.want, run: async () => ({ done: true }) })`))
-		j.execute(map[string]any{"secrets": map[string]any{"S": "secret-value"}})
-		j.until(func(m Message) bool { return m.Type == TypeApprovalRequest })
-		r := j.Requests[0]
-		equalJSON(t, r.Payload, `{"summaryMarkdown":"set ***","drift":{"want":"***"}}`)
-		if r.StepIndex == nil || *r.StepIndex != 0 {
-			t.Errorf("%+v", r)
+	onBothHosts(t, func(t *testing.T, host string) {
+		for outcome, want := range map[string]string{"approved": "applied", "rejected": "declined"} {
+			j := prepare(t, host, workflow(`step('gate', { approval: { when: 'drift' }, timeout: 60, check: async () => ({ want: 'secret-value' }), summarize: (d) => 'set ' + d.want, run: async () => ({ done: true }) })`))
+			j.execute(map[string]any{"secrets": map[string]any{"S": "secret-value"}})
+			j.until(func(m Message) bool { return m.Type == TypeApprovalRequest })
+			r := j.Requests[0]
+			equalJSON(t, r.Payload, `{"summaryMarkdown":"set ***","drift":{"want":"***"}}`)
+			if r.StepIndex == nil || *r.StepIndex != 0 {
+				t.Errorf("%+v", r)
+			}
+			pause := exec.Command("sleep", "0.2") // longer than the step's own limit
+			must(t, pause.Run())
+			must(t, j.process.Send(Response{Type: TypeApprovalResolved, RequestID: r.RequestID, Outcome: outcome}))
+			j.wait()
+			if s := j.step("gate"); s.CheckOutcome != want {
+				t.Errorf("%s: %+v", outcome, s)
+			}
 		}
-		pause := exec.Command("sleep", "0.2") // longer than the step's own limit
-		must(t, pause.Run())
-		must(t, j.process.Send(Response{Type: TypeApprovalResolved, RequestID: r.RequestID, Outcome: outcome}))
-		j.wait()
-		if s := j.step("gate"); s.CheckOutcome != want {
-			t.Errorf("%s: %+v", outcome, s)
-		}
-	}
+	})
 }
 
 // The outputs of a job travel in one frame: what counts are its bytes, and those of all steps together.
@@ -173,55 +174,58 @@ func TestOutputsHaveALimit(t *testing.T) {
 }
 
 func TestAbortWhileAwaitingApproval(t *testing.T) {
-	t.Parallel()
-	j := start(t, "embedded", workflow(`step('gate', { approval: true, run: async () => {} })`), nil)
-	j.until(func(m Message) bool { return m.Type == TypeApprovalRequest })
-	must(t, j.process.Send(Abort{Type: TypeAbort}))
-	if j.wait().failed("Job was cancelled"); j.results() != "0:gate:cancelled" {
-		t.Error(j.results())
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := start(t, host, workflow(`step('gate', { approval: true, run: async () => {} })`), nil)
+		j.until(func(m Message) bool { return m.Type == TypeApprovalRequest })
+		must(t, j.process.Send(Abort{Type: TypeAbort}))
+		if j.wait().failed("Job was cancelled"); j.results() != "0:gate:cancelled" {
+			t.Error(j.results())
+		}
+	})
 }
 
 func TestConcurrencyGroup(t *testing.T) {
-	t.Parallel()
-	source := `import { workflow, job, step } from '@kici-dev/sdk';
+	onBothHosts(t, func(t *testing.T, host string) {
+		source := `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { concurrency: { group: ({ branch, event }) => branch + '-' + event.type }, jobs: [job('unit', { runsOn: 'linux', steps: [step('a', async () => {})] })] });`
-	tests := []struct {
-		name string
-		acks []ConcurrencyAck
-		want string // error, "" for success
-	}{
-		{"proceed", []ConcurrencyAck{{Action: "proceed"}}, ""},
-		{"wait, then proceed", []ConcurrencyAck{{Action: "wait"}, {Action: "proceed"}}, ""},
-		{"cancel", []ConcurrencyAck{{Action: "cancel", Reason: "superseded"}}, "Cancelled by concurrency policy: superseded"},
-		{"wait twice", []ConcurrencyAck{{Action: "wait"}, {Action: "wait"}}, "Concurrency: unexpected second wait ack"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			j := prepare(t, "embedded", source)
-			j.execute(map[string]any{"hasConcurrencyGroup": true, "branch": "main"})
-			j.until(func(m Message) bool {
-				return m.Type == TypeConcurrency && strings.Contains(string(m.Raw), `"main-push"`)
+		tests := []struct {
+			name string
+			acks []ConcurrencyAck
+			want string // error, "" for success
+		}{
+			{"proceed", []ConcurrencyAck{{Action: "proceed"}}, ""},
+			{"wait, then proceed", []ConcurrencyAck{{Action: "wait"}, {Action: "proceed"}}, ""},
+			{"cancel", []ConcurrencyAck{{Action: "cancel", Reason: "superseded"}}, "Cancelled by concurrency policy: superseded"},
+			{"wait twice", []ConcurrencyAck{{Action: "wait"}, {Action: "wait"}}, "Concurrency: unexpected second wait ack"},
+		}
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				j := prepare(t, host, source)
+				j.execute(map[string]any{"hasConcurrencyGroup": true, "branch": "main"})
+				j.until(func(m Message) bool {
+					return m.Type == TypeConcurrency && strings.Contains(string(m.Raw), `"main-push"`)
+				})
+				for _, a := range tt.acks {
+					a.Type = TypeConcurrencyAck
+					must(t, j.process.Send(a))
+				}
+				if j.wait(); tt.want == "" {
+					j.succeeded()
+				} else {
+					j.failed(tt.want)
+				}
 			})
-			for _, a := range tt.acks {
-				a.Type = TypeConcurrencyAck
-				must(t, j.process.Send(a))
-			}
-			if j.wait(); tt.want == "" {
-				j.succeeded()
-			} else {
-				j.failed(tt.want)
-			}
-		})
-	}
+		}
+	})
 }
 
 func TestConcurrencyGroupThatFails(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { concurrency: { group: () => { throw new Error('no key') } }, jobs: [job('unit', { runsOn: 'linux', steps: [step('a', async () => {})] })] });`,
-		map[string]any{"hasConcurrencyGroup": true})
-	j.failed("Concurrency group evaluation failed: no key")
+			map[string]any{"hasConcurrencyGroup": true})
+		j.failed("Concurrency group evaluation failed: no key")
+	})
 }
 
 // cacheServer keeps archives as the orchestrator's storage does, and answers the runner's questions about them.
@@ -318,17 +322,18 @@ export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', cache: { k
 }
 
 func TestCacheOfAnotherHashIsNotUsed(t *testing.T) {
-	t.Parallel()
-	server := newCacheServer(t)
-	server.saved["k"] = strings.Repeat("0", 64)
-	server.blobs["/k"] = []byte("something else")
-	j := prepare(t, "embedded", workflow(`step('x', { cache: { key: 'k', paths: ['out'] }, run: async () => {} })`))
-	j.answer = server.answer
-	j.execute(nil)
-	j.wait().succeeded()
-	if !strings.Contains(j.log(3+100+1000), "hash mismatch") {
-		t.Error(j.Logs)
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		server := newCacheServer(t)
+		server.saved["k"] = strings.Repeat("0", 64)
+		server.blobs["/k"] = []byte("something else")
+		j := prepare(t, host, workflow(`step('x', { cache: { key: 'k', paths: ['out'] }, run: async () => {} })`))
+		j.answer = server.answer
+		j.execute(nil)
+		j.wait().succeeded()
+		if !strings.Contains(j.log(3+100+1000), "hash mismatch") {
+			t.Error(j.Logs)
+		}
+	})
 }
 
 func TestAgentThatDoesNotReadHoldsTheRunner(t *testing.T) {

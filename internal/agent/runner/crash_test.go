@@ -64,9 +64,10 @@ func TestModuleThatThrowsNamesThePlace(t *testing.T) {
 }
 
 func TestWhatIsNotThereIsNamed(t *testing.T) {
-	t.Parallel()
-	run(t, "embedded", workflow(""), map[string]any{"workflowName": "other"}).failed("Workflow 'other' not found in module exports")
-	run(t, "embedded", workflow(""), map[string]any{"jobName": "other"}).failed("Static job 'other' not found in workflow 'ci'")
+	onBothHosts(t, func(t *testing.T, host string) {
+		run(t, host, workflow(""), map[string]any{"workflowName": "other"}).failed("Workflow 'other' not found in module exports")
+		run(t, host, workflow(""), map[string]any{"jobName": "other"}).failed("Static job 'other' not found in workflow 'ci'")
+	})
 }
 
 func TestMissingNodeNamesTheImport(t *testing.T) {
@@ -91,14 +92,15 @@ func TestSourceFileSpellings(t *testing.T) {
 }
 
 func TestGlobalWorkflowsRunInTheSourceRepository(t *testing.T) {
-	t.Parallel()
-	j := prepare(t, "embedded", workflow(`step('x', async (ctx) => ({ pwd: (await ctx.$`+"`pwd`.text()"+`).trim(), workflow: ctx.workflowRepo, source: ctx.sourceRepo }))`))
-	must(t, os.MkdirAll(filepath.Join(j.dir, "source"), 0o755))
-	must(t, os.MkdirAll(filepath.Join(j.dir, "workflow"), 0o755))
-	must(t, os.Rename(filepath.Join(j.dir, ".kici"), filepath.Join(j.dir, "workflow", ".kici")))
-	j.execute(map[string]any{"isGlobalWorkflow": true, "ref": "main", "sha": "abc", "workflowRepoIdentifier": "acme/flows"})
-	j.wait().succeeded()
-	equalJSON(t, j.Complete.Outputs["x"], `{"pwd":"`+j.dir+`/source","workflow":{"identifier":"acme/flows","path":"`+j.dir+`/workflow"},"source":{"path":"`+j.dir+`/source","ref":"main","sha":"abc"}}`)
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := prepare(t, host, workflow(`step('x', async (ctx) => ({ pwd: (await ctx.$`+"`pwd`.text()"+`).trim(), workflow: ctx.workflowRepo, source: ctx.sourceRepo }))`))
+		must(t, os.MkdirAll(filepath.Join(j.dir, "source"), 0o755))
+		must(t, os.MkdirAll(filepath.Join(j.dir, "workflow"), 0o755))
+		must(t, os.Rename(filepath.Join(j.dir, ".kici"), filepath.Join(j.dir, "workflow", ".kici")))
+		j.execute(map[string]any{"isGlobalWorkflow": true, "ref": "main", "sha": "abc", "workflowRepoIdentifier": "acme/flows"})
+		j.wait().succeeded()
+		equalJSON(t, j.Complete.Outputs["x"], `{"pwd":"`+j.dir+`/source","workflow":{"identifier":"acme/flows","path":"`+j.dir+`/workflow"},"source":{"path":"`+j.dir+`/source","ref":"main","sha":"abc"}}`)
+	})
 }
 
 func TestTimersAndConsoleOfTheEmbeddedHost(t *testing.T) {

@@ -89,11 +89,12 @@ func TestTimesBeyondCounting(t *testing.T) {
 }
 
 func TestDefaultStepTimeoutIsTheDispatchs(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", workflow(`step('slow', async () => { await new Promise(() => {}) })`), map[string]any{"defaultStepTimeoutMs": 50}).failed("")
-	if e := j.step("slow").Error.Message; e != "Step 'slow' timed out after 50ms" {
-		t.Error(e)
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`step('slow', async () => { await new Promise(() => {}) })`), map[string]any{"defaultStepTimeoutMs": 50}).failed("")
+		if e := j.step("slow").Error.Message; e != "Step 'slow' timed out after 50ms" {
+			t.Error(e)
+		}
+	})
 }
 
 // A step that never yields leaves the script no way to act on its time limit.

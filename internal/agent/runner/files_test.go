@@ -40,15 +40,16 @@ func TestFiles(t *testing.T) {
 }
 
 func TestFilesHaveALimit(t *testing.T) {
-	t.Parallel()
-	j := prepare(t, "embedded", workflow(`step('use', async ({ files }) => files.read('big'))`))
-	f, err := os.Create(filepath.Join(j.dir, "big"))
-	must(t, err)
-	must(t, f.Truncate(maxFile+1))
-	must(t, f.Close())
-	j.execute(nil)
-	j.wait().failed("Step 'use' failed")
-	if e := j.step("use").Error.Message; !strings.HasSuffix(e, "are over the limit of 64 MiB; use a command") {
-		t.Error(e)
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := prepare(t, host, workflow(`step('use', async ({ files }) => files.read('big'))`))
+		f, err := os.Create(filepath.Join(j.dir, "big"))
+		must(t, err)
+		must(t, f.Truncate(maxFile+1))
+		must(t, f.Close())
+		j.execute(nil)
+		j.wait().failed("Step 'use' failed")
+		if e := j.step("use").Error.Message; !strings.HasSuffix(e, "are over the limit of 64 MiB; use a command") {
+			t.Error(e)
+		}
+	})
 }

@@ -51,50 +51,52 @@ func TestFieldsOfAJobAreComputed(t *testing.T) {
 }
 
 func TestListAsMatrix(t *testing.T) {
-	t.Parallel()
-	j := evaluated(t, "embedded", dynamicFields, map[string]any{"initOnly": true, "targetJobName": "list", "dynamicMatrix": true}).succeeded()
-	equalJSON(t, j.Complete.InitResult, `{"matrixValues":[{"value":"20"},{"value":"22"}]}`)
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := evaluated(t, host, dynamicFields, map[string]any{"initOnly": true, "targetJobName": "list", "dynamicMatrix": true}).succeeded()
+		equalJSON(t, j.Complete.InitResult, `{"matrixValues":[{"value":"20"},{"value":"22"}]}`)
+	})
 }
 
 func TestFieldsThatCannotBeComputed(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		target, field, want string
-		failure             string // the init failure, "" for none
-	}{
-		{"none", "dynamicMatrix", "dynamic matrix for job 'none' resolved to zero combinations",
-			`{"scope":"job","category":"matrix_expansion","jobName":"none","message":"dynamic matrix for job 'none' resolved to zero combinations"}`},
-		{"seven", "dynamicMatrix", "matrix evaluation failed for job 'seven': matrix must be a list, a map of lists or a function",
-			`{"scope":"job","category":"matrix_expansion","jobName":"seven","message":"matrix evaluation failed for job 'seven': matrix must be a list, a map of lists or a function"}`},
-		{"throws", "dynamicMatrix", "matrix evaluation failed for job 'throws': no matrix today",
-			`{"scope":"job","category":"matrix_expansion","jobName":"throws","message":"matrix evaluation failed for job 'throws': no matrix today"}`},
-		{"number", "dynamicEnvironment", "environment evaluation failed for job 'number': the function must return a string, got number", ""},
-		{"number", "dynamicEnv", "env evaluation failed for job 'number': the function must return an object, got null", ""},
-		{"number", "dynamicConcurrencyGroup", "concurrencyGroup evaluation failed for job 'number': the function must return a string, got array", ""},
-		{"empty", "dynamicEnvironment", "environment evaluation failed for job 'empty': the function must return the name of a context, got an empty string", ""},
-		{"empty", "dynamicEnv", "env evaluation failed for job 'empty': env 'A' must hold texts, not {\"b\":1}", ""},
-		{"loop", "dynamicEnv", "env evaluation failed for job 'loop': timed out after 300ms", ""},
-		{"loop", "dynamicMatrix", "matrix evaluation failed for job 'loop': timed out after 300ms",
-			`{"scope":"job","category":"matrix_expansion","jobName":"loop","message":"matrix evaluation failed for job 'loop': timed out after 300ms"}`},
-		{"gone", "dynamicEnv", "Static job 'gone' not found in workflow 'ci'", ""},
-	}
-	for _, tt := range tests {
-		t.Run(tt.target+" "+tt.field, func(t *testing.T) {
-			fields := map[string]any{"initOnly": true, "targetJobName": tt.target, tt.field: true}
-			if tt.target == "loop" {
-				fields["timeoutMs"] = 300
-			}
-			j := evaluated(t, "embedded", dynamicFields, fields)
-			if j.failed(tt.want); tt.failure != "" {
-				equalJSON(t, j.Complete.InitFailure, tt.failure)
-			} else if j.Complete.InitFailure != nil {
-				t.Errorf("failure %s", j.Complete.InitFailure)
-			}
-			if tt.target == "throws" && !strings.Contains(j.log(JobLog), ".kici/workflows/ci.ts:10:") {
-				t.Error(j.log(JobLog))
-			}
-		})
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		tests := []struct {
+			target, field, want string
+			failure             string // the init failure, "" for none
+		}{
+			{"none", "dynamicMatrix", "dynamic matrix for job 'none' resolved to zero combinations",
+				`{"scope":"job","category":"matrix_expansion","jobName":"none","message":"dynamic matrix for job 'none' resolved to zero combinations"}`},
+			{"seven", "dynamicMatrix", "matrix evaluation failed for job 'seven': matrix must be a list, a map of lists or a function",
+				`{"scope":"job","category":"matrix_expansion","jobName":"seven","message":"matrix evaluation failed for job 'seven': matrix must be a list, a map of lists or a function"}`},
+			{"throws", "dynamicMatrix", "matrix evaluation failed for job 'throws': no matrix today",
+				`{"scope":"job","category":"matrix_expansion","jobName":"throws","message":"matrix evaluation failed for job 'throws': no matrix today"}`},
+			{"number", "dynamicEnvironment", "environment evaluation failed for job 'number': the function must return a string, got number", ""},
+			{"number", "dynamicEnv", "env evaluation failed for job 'number': the function must return an object, got null", ""},
+			{"number", "dynamicConcurrencyGroup", "concurrencyGroup evaluation failed for job 'number': the function must return a string, got array", ""},
+			{"empty", "dynamicEnvironment", "environment evaluation failed for job 'empty': the function must return the name of a context, got an empty string", ""},
+			{"empty", "dynamicEnv", "env evaluation failed for job 'empty': env 'A' must hold texts, not {\"b\":1}", ""},
+			{"loop", "dynamicEnv", "env evaluation failed for job 'loop': timed out after 300ms", ""},
+			{"loop", "dynamicMatrix", "matrix evaluation failed for job 'loop': timed out after 300ms",
+				`{"scope":"job","category":"matrix_expansion","jobName":"loop","message":"matrix evaluation failed for job 'loop': timed out after 300ms"}`},
+			{"gone", "dynamicEnv", "Static job 'gone' not found in workflow 'ci'", ""},
+		}
+		for _, tt := range tests {
+			t.Run(tt.target+" "+tt.field, func(t *testing.T) {
+				fields := map[string]any{"initOnly": true, "targetJobName": tt.target, tt.field: true}
+				if tt.target == "loop" {
+					fields["timeoutMs"] = 300
+				}
+				j := evaluated(t, host, dynamicFields, fields)
+				if j.failed(tt.want); tt.failure != "" {
+					equalJSON(t, j.Complete.InitFailure, tt.failure)
+				} else if j.Complete.InitFailure != nil {
+					t.Errorf("failure %s", j.Complete.InitFailure)
+				}
+				if tt.target == "throws" && !strings.Contains(j.log(JobLog), ".kici/workflows/ci.ts:10:") {
+					t.Error(j.log(JobLog))
+				}
+			})
+		}
+	})
 }
 
 const generators = `import { workflow, job, step, parallel, rule, dynamicJob, dynamicGroup } from '@kici-dev/sdk';
@@ -148,9 +150,9 @@ func TestJobsOfAGenerator(t *testing.T) {
 }
 
 func TestEveryFieldOfAGeneratedJob(t *testing.T) {
-	t.Parallel()
-	j := generated(t, "embedded", 1, nil).succeeded()
-	equalJSON(t, j.Complete.DynamicJobs, `[{"_type":"static","name":"full","runsOn":[{"kind":"exact","value":"linux"},{"kind":"regex","source":"^gpu","flags":""}],
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := generated(t, host, 1, nil).succeeded()
+		equalJSON(t, j.Complete.DynamicJobs, `[{"_type":"static","name":"full","runsOn":[{"kind":"exact","value":"linux"},{"kind":"regex","source":"^gpu","flags":""}],
 		"excludeLabels":[{"kind":"regex","source":"^(?:^(?:spot\\-[^/]*?)$)$","flags":""}],"runsOnPick":"deterministic","maxParallel":1,"failFast":true,
 		"needs":["shard-1",{"group":"others","runOn":["success","failed","cancelled","skipped","timed_out_stale","drift_dropped"]}],"dependsOnGroups":["others"],
 		"steps":[{"name":"a","hasOutputs":false,"timeout":5,"retry":{"maxAttempts":2,"delayMs":1000,"backoff":"exponential","maxDelayMs":30000},"sourceLocation":{"file":".kici/workflows/ci.ts","line":9,"column":11}},
@@ -160,68 +162,72 @@ func TestEveryFieldOfAGeneratedJob(t *testing.T) {
 		"cache":[{"key":"k","paths":["p"]}],"container":"node:24","environments":[{"value":"ctx-push","dynamic":false},{"value":"fixed","dynamic":false}],
 		"env":{"T":"1"},"concurrencyGroup":"g-push","hasOnSuccess":true,"hasBeforeStep":true,"gracePeriod":5,"timeout":60000,
 		"resources":{"requests":{"cpus":1}},"init":"auto","approval":{"clauses":[{"team":"ops"}],"when":"always"}}]`)
+	})
 }
 
 func TestAComputedContextGivesNoDefaultGroup(t *testing.T) {
-	t.Parallel()
-	j := generated(t, "embedded", 13, nil).succeeded()
-	equalJSON(t, j.Complete.DynamicJobs, `[{"_type":"static","name":"one","runsOn":[{"kind":"exact","value":"linux"}],"runsOnPick":"deterministic","needs":[],"steps":[],
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := generated(t, host, 13, nil).succeeded()
+		equalJSON(t, j.Complete.DynamicJobs, `[{"_type":"static","name":"one","runsOn":[{"kind":"exact","value":"linux"}],"runsOnPick":"deterministic","needs":[],"steps":[],
 		"environments":[{"value":"computed","dynamic":false}]},
 		{"_type":"static","name":"two","runsOn":[{"kind":"exact","value":"linux"}],"runsOnPick":"deterministic","needs":[],"steps":[],
 		"environments":[{"value":"named","dynamic":false}],"concurrencyGroup":"named"}]`)
+	})
 }
 
 func TestGeneratorReadsResults(t *testing.T) {
-	t.Parallel()
-	j := generated(t, "embedded", 2, map[string]any{
-		"declaredNeeds": []any{"plan", map[string]string{"group": "g"}},
-		"upstreamSnapshot": map[string]any{
-			"jobs":     map[string]any{"plan": map[string]any{"list": map[string]any{"n": 1}}, "m": map[string]any{"byMatrix": map[string]any{"b": map[string]any{"x": 2}}, "merged": map[string]any{}}},
-			"groups":   map[string]any{"g": []string{"z", "m (b)"}},
-			"statuses": map[string]any{"plan": "success", "z": "failed", "m (b)": "success"},
-		},
-	}).succeeded()
-	want := `{"plan":{"result":{"list":{"n":1}},"status":"success"},"g":[{"name":"m (b)","result":{"x":2},"status":"success"},{"name":"z","result":{},"status":"failed"}]}`
-	if got := string(j.Complete.DynamicJobs); !strings.Contains(got, fmt.Sprintf(`"name":%q`, want)) {
-		t.Error(got)
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := generated(t, host, 2, map[string]any{
+			"declaredNeeds": []any{"plan", map[string]string{"group": "g"}},
+			"upstreamSnapshot": map[string]any{
+				"jobs":     map[string]any{"plan": map[string]any{"list": map[string]any{"n": 1}}, "m": map[string]any{"byMatrix": map[string]any{"b": map[string]any{"x": 2}}, "merged": map[string]any{}}},
+				"groups":   map[string]any{"g": []string{"z", "m (b)"}},
+				"statuses": map[string]any{"plan": "success", "z": "failed", "m (b)": "success"},
+			},
+		}).succeeded()
+		want := `{"plan":{"result":{"list":{"n":1}},"status":"success"},"g":[{"name":"m (b)","result":{"x":2},"status":"success"},{"name":"z","result":{},"status":"failed"}]}`
+		if got := string(j.Complete.DynamicJobs); !strings.Contains(got, fmt.Sprintf(`"name":%q`, want)) {
+			t.Error(got)
+		}
+	})
 }
 
 func TestGeneratorsThatFail(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		index int
-		want  string
-	}{
-		{4, "generator of group 'twice' failed: it gave two jobs named 'shard-1'"},
-		{5, "generator of group 'many' failed: it gave 101 jobs, at most 100 are possible"},
-		{6, "generator of group 'strange' failed: entry 1 of its list was not made with job()"},
-		{7, "generator of group 'nameless' failed: job 1 has no name"},
-		{8, "generator of group 'text' failed: it must return a list of jobs, not string"},
-		{9, "the generator gave a job that cannot run: job 'bad' needs runsOn or runsOnAll"},
-		{10, "dynamic matrix for job 'wide' resolved to zero combinations"},
-		{11, "generator of group 'loop' failed: timed out after 300ms"},
-		{12, "generator of group 'boom' failed: no jobs today"},
-		{99, "Generator 99 not found in workflow 'ci'"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.want, func(t *testing.T) {
-			fields := map[string]any{}
-			if tt.index == 11 {
-				fields["timeoutMs"] = 300
-			}
-			j := generated(t, "embedded", tt.index, fields)
-			if j.failed(tt.want); tt.index == 10 {
-				equalJSON(t, j.Complete.InitFailure, `{"scope":"job","category":"matrix_expansion","jobName":"wide","message":"dynamic matrix for job 'wide' resolved to zero combinations"}`)
-			}
-			if j.Complete.DynamicJobs != nil {
-				t.Errorf("jobs %s", j.Complete.DynamicJobs)
-			}
-		})
-	}
-	if j := generated(t, "embedded", 3, nil).succeeded(); string(j.Complete.DynamicJobs) != "[]" {
-		t.Errorf("nothing gave %s", j.Complete.DynamicJobs)
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		tests := []struct {
+			index int
+			want  string
+		}{
+			{4, "generator of group 'twice' failed: it gave two jobs named 'shard-1'"},
+			{5, "generator of group 'many' failed: it gave 101 jobs, at most 100 are possible"},
+			{6, "generator of group 'strange' failed: entry 1 of its list was not made with job()"},
+			{7, "generator of group 'nameless' failed: job 1 has no name"},
+			{8, "generator of group 'text' failed: it must return a list of jobs, not string"},
+			{9, "the generator gave a job that cannot run: job 'bad' needs runsOn or runsOnAll"},
+			{10, "dynamic matrix for job 'wide' resolved to zero combinations"},
+			{11, "generator of group 'loop' failed: timed out after 300ms"},
+			{12, "generator of group 'boom' failed: no jobs today"},
+			{99, "Generator 99 not found in workflow 'ci'"},
+		}
+		for _, tt := range tests {
+			t.Run(tt.want, func(t *testing.T) {
+				fields := map[string]any{}
+				if tt.index == 11 {
+					fields["timeoutMs"] = 300
+				}
+				j := generated(t, host, tt.index, fields)
+				if j.failed(tt.want); tt.index == 10 {
+					equalJSON(t, j.Complete.InitFailure, `{"scope":"job","category":"matrix_expansion","jobName":"wide","message":"dynamic matrix for job 'wide' resolved to zero combinations"}`)
+				}
+				if j.Complete.DynamicJobs != nil {
+					t.Errorf("jobs %s", j.Complete.DynamicJobs)
+				}
+			})
+		}
+		if j := generated(t, host, 3, nil).succeeded(); string(j.Complete.DynamicJobs) != "[]" {
+			t.Errorf("nothing gave %s", j.Complete.DynamicJobs)
+		}
+	})
 }
 
 func TestGeneratedJobIsMadeAgain(t *testing.T) {
@@ -242,40 +248,43 @@ func TestGeneratedJobIsMadeAgain(t *testing.T) {
 
 // A generated job has all that a written one has.
 func TestGeneratedJobRunsItsRulesAndHooks(t *testing.T) {
-	t.Parallel()
-	source := `import { workflow, job, step, rule, dynamicJob } from '@kici-dev/sdk';
+	onBothHosts(t, func(t *testing.T, host string) {
+		source := `import { workflow, job, step, rule, dynamicJob } from '@kici-dev/sdk';
 const made = (name, ok) => job(name, { runsOn: 'linux', rules: [rule('allowed', () => ok)], init: { run: 'echo READY=1 >> "$KICI_ENV"' },
   beforeStep: async ({ log }) => log.info('before'), cleanup: async ({ log }) => log.info('clean'), steps: [step('work', async ({ env }) => ({ ready: env.READY }))] });
 export default workflow('ci', { jobs: [dynamicJob('g', () => [made('yes', true), made('no', false)])] });`
-	dynamic := map[string]any{"index": 0, "expectedJobNames": []string{"yes", "no"}}
-	j := run(t, "embedded", source, map[string]any{"jobName": "yes", "dynamicSource": dynamic}).succeeded()
-	equalJSON(t, j.Complete.Outputs, `{"work":{"ready":"1"}}`)
-	if got := strings.Join(j.Order, ", "); got != "start init:0, success init:0, start beforeStep, success beforeStep, start work, success work, start cleanup, success cleanup" {
-		t.Error(got)
-	}
-	j = run(t, "embedded", source, map[string]any{"jobName": "no", "dynamicSource": dynamic}).succeeded()
-	if j.results() != "0:work:skipped" {
-		t.Error(j.results())
-	}
+		dynamic := map[string]any{"index": 0, "expectedJobNames": []string{"yes", "no"}}
+		j := run(t, host, source, map[string]any{"jobName": "yes", "dynamicSource": dynamic}).succeeded()
+		equalJSON(t, j.Complete.Outputs, `{"work":{"ready":"1"}}`)
+		if got := strings.Join(j.Order, ", "); got != "start init:0, success init:0, start beforeStep, success beforeStep, start work, success work, start cleanup, success cleanup" {
+			t.Error(got)
+		}
+		j = run(t, host, source, map[string]any{"jobName": "no", "dynamicSource": dynamic}).succeeded()
+		if j.results() != "0:work:skipped" {
+			t.Error(j.results())
+		}
+	})
 }
 
 func TestNeedsOfAGroup(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", workflow(`step('see', async ({ needs }) => needs)`), map[string]any{
-		"jobNeeds":            []any{map[string]any{"group": "g", "runOn": []string{"success"}}, map[string]any{"group": "empty", "runOn": []string{"success"}}},
-		"upstreamGroups":      map[string]any{"g": []string{"m (x)", "b"}},
-		"upstreamJobStatuses": map[string]any{"m (x)": "success", "b": "success"},
-		"upstreamJobOutputs":  map[string]any{"m": map[string]any{"byMatrix": map[string]any{"x": map[string]any{"s": 1}}, "merged": map[string]any{"s": 1}}, "b": map[string]any{"s": 2}},
-	}).succeeded()
-	equalJSON(t, j.Complete.Outputs, `{"see":{"g":[{"name":"b","result":{"s":2},"status":"success"},{"name":"m (x)","result":{"s":1},"status":"success"}],"empty":[]}}`)
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`step('see', async ({ needs }) => needs)`), map[string]any{
+			"jobNeeds":            []any{map[string]any{"group": "g", "runOn": []string{"success"}}, map[string]any{"group": "empty", "runOn": []string{"success"}}},
+			"upstreamGroups":      map[string]any{"g": []string{"m (x)", "b"}},
+			"upstreamJobStatuses": map[string]any{"m (x)": "success", "b": "success"},
+			"upstreamJobOutputs":  map[string]any{"m": map[string]any{"byMatrix": map[string]any{"x": map[string]any{"s": 1}}, "merged": map[string]any{"s": 1}}, "b": map[string]any{"s": 2}},
+		}).succeeded()
+		equalJSON(t, j.Complete.Outputs, `{"see":{"g":[{"name":"b","result":{"s":2},"status":"success"},{"name":"m (x)","result":{"s":1},"status":"success"}],"empty":[]}}`)
+	})
 }
 
 func TestAbortWhileAGeneratorRuns(t *testing.T) {
-	t.Parallel()
-	source := `import { workflow, dynamicJob } from '@kici-dev/sdk';
+	onBothHosts(t, func(t *testing.T, host string) {
+		source := `import { workflow, dynamicJob } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [dynamicJob('g', async ({ $, log }) => { log.info('at work'); await $` + "`sleep 60`" + `; return []; })] });`
-	j := start(t, "embedded", source, map[string]any{"dynamicJobFn": true, "source": map[string]any{"index": 0}})
-	j.untilLog("at work")
-	must(t, j.process.Send(Abort{Type: TypeAbort}))
-	j.wait().failed("generator of group 'g' failed: aborted")
+		j := start(t, host, source, map[string]any{"dynamicJobFn": true, "source": map[string]any{"index": 0}})
+		j.untilLog("at work")
+		must(t, j.process.Send(Abort{Type: TypeAbort}))
+		j.wait().failed("generator of group 'g' failed: aborted")
+	})
 }

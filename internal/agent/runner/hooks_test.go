@@ -65,10 +65,11 @@ func TestHooks(t *testing.T) {
 }
 
 func TestHookTimeout(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', onSuccess: { timeout: 50, run: () => new Promise(() => {}) }, steps: [step('a', async () => {})] })] });`, nil)
-	j.failed("Hook onSuccess failed: timed out after 50ms")
+		j.failed("Hook onSuccess failed: timed out after 50ms")
+	})
 }
 
 func TestParallelGroups(t *testing.T) {
@@ -99,72 +100,76 @@ func TestParallelGroups(t *testing.T) {
 }
 
 func TestSoftFailureInAGroupDoesNotFailTheJob(t *testing.T) {
-	t.Parallel()
-	run(t, "embedded", workflow(`parallel([step('ok', async () => {}), step('soft', { continueOnError: true, run: async () => { throw new Error('soft') } })]), step('next', async () => {})`), nil).succeeded()
+	onBothHosts(t, func(t *testing.T, host string) {
+		run(t, host, workflow(`parallel([step('ok', async () => {}), step('soft', { continueOnError: true, run: async () => { throw new Error('soft') } })]), step('next', async () => {})`), nil).succeeded()
+	})
 }
 
 func TestCheckMode(t *testing.T) {
-	t.Parallel()
-	source := workflow(`
+	onBothHosts(t, func(t *testing.T, host string) {
+		source := workflow(`
   step('plain', async () => ({ ran: true })),
   step('sync', { check: async () => null, summarize: () => 'never', whenInSync: async () => ({ in: 'sync' }), run: async () => ({}) }),
   step('drift', { check: async () => ({ want: 'token-value' }), summarize: (d) => 'set ' + d.want, run: async (ctx, drift) => ({ applied: drift.want.length }) })`)
-	secret := map[string]any{"T": "token-value"}
-	for mode, want := range map[string]string{
-		"apply": "success/ skipped/skipped success/applied",
-		"check": "skipped/no_check skipped/skipped success/dry-run",
-	} {
-		j := run(t, "embedded", source, map[string]any{"checkMode": mode, "secrets": secret}).succeeded()
-		var got []string
-		for _, s := range j.Steps {
-			got = append(got, s.Status+"/"+s.CheckOutcome)
+		secret := map[string]any{"T": "token-value"}
+		for mode, want := range map[string]string{
+			"apply": "success/ skipped/skipped success/applied",
+			"check": "skipped/no_check skipped/skipped success/dry-run",
+		} {
+			j := run(t, host, source, map[string]any{"checkMode": mode, "secrets": secret}).succeeded()
+			var got []string
+			for _, s := range j.Steps {
+				got = append(got, s.Status+"/"+s.CheckOutcome)
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: %v", mode, got)
+			}
+			d := j.step("drift")
+			if d.DriftSummary != "set ***" || string(d.Drift) != `{"want":"***"}` {
+				t.Errorf("%s: %s %s", mode, d.DriftSummary, d.Drift)
+			}
+			if _, applied := j.Complete.Outputs["drift"]; applied != (mode == "apply") {
+				t.Errorf("%s: outputs %v", mode, j.Complete.Outputs)
+			}
 		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s: %v", mode, got)
-		}
-		d := j.step("drift")
-		if d.DriftSummary != "set ***" || string(d.Drift) != `{"want":"***"}` {
-			t.Errorf("%s: %s %s", mode, d.DriftSummary, d.Drift)
-		}
-		if _, applied := j.Complete.Outputs["drift"]; applied != (mode == "apply") {
-			t.Errorf("%s: outputs %v", mode, j.Complete.Outputs)
-		}
-	}
+	})
 }
 
 func TestInit(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: [false, 'auto', { run: 'echo tool here; echo TOOL=1.2 >> "$KICI_ENV"', env: { A: 'b' } }],
   steps: [step('see', async ({ env }) => ({ tool: env.TOOL }))] })] });`, nil).succeeded()
-	equalJSON(t, j.Complete.Outputs, `{"see":{"tool":"1.2"}}`)
-	if s := j.Steps[0]; s.StepIndex != 1000002 || s.StepType != "init:2" || j.log(1000002) != "tool here" {
-		t.Errorf("%+v %s", s, j.log(1000002))
-	}
-	j = run(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
+		equalJSON(t, j.Complete.Outputs, `{"see":{"tool":"1.2"}}`)
+		if s := j.Steps[0]; s.StepIndex != 1000002 || s.StepType != "init:2" || j.log(1000002) != "tool here" {
+			t.Errorf("%+v %s", s, j.log(1000002))
+		}
+		j = run(t, host, `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: { run: 'exit 4' }, steps: [step('never', async () => {})] })] });`, nil)
-	j.failed("init[0] failed: Command failed with exit code 4")
-	if len(j.Complete.StepResults) != 0 {
-		t.Error(j.results())
-	}
+		j.failed("init[0] failed: Command failed with exit code 4")
+		if len(j.Complete.StepResults) != 0 {
+			t.Error(j.results())
+		}
+	})
 }
 
 func TestMisePreset(t *testing.T) {
-	t.Parallel()
-	j := prepare(t, "embedded", `import { workflow, job, step } from '@kici-dev/sdk';
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := prepare(t, host, `import { workflow, job, step } from '@kici-dev/sdk';
 export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', init: 'auto', steps: [step('see', async ({ env }) => ({ home: env.JAVA_HOME, flags: env.FLAGS, path: env.PATH.split(':')[0] }))] })] });`)
-	must(t, os.WriteFile(filepath.Join(j.dir, "mise.toml"), []byte("[tools]\njava = '21'\n"), 0o600))
-	bin := filepath.Join(j.dir, ".local", "bin")
-	must(t, os.MkdirAll(bin, 0o755))
-	fake := "#!/bin/sh\ncase \"$1\" in env) cat <<'EOF'\n{\n  \"JAVA_HOME\": \"/tools/java\",\n  \"FLAGS\": \"-a, {b}: \\\"c\\\"\",\n  \"PATH\": \"/x\"\n}\nEOF\n;; *) echo \"mise $*\";; esac\n"
-	must(t, os.WriteFile(filepath.Join(bin, "mise"), []byte(fake), 0o755))
-	j.answer = func(r Request) any {
-		if r.Op == "restore" && strings.HasPrefix(r.Key, "mise-") {
-			return Response{Type: TypeCacheResponse, RequestID: r.RequestID}
+		must(t, os.WriteFile(filepath.Join(j.dir, "mise.toml"), []byte("[tools]\njava = '21'\n"), 0o600))
+		bin := filepath.Join(j.dir, ".local", "bin")
+		must(t, os.MkdirAll(bin, 0o755))
+		fake := "#!/bin/sh\ncase \"$1\" in env) cat <<'EOF'\n{\n  \"JAVA_HOME\": \"/tools/java\",\n  \"FLAGS\": \"-a, {b}: \\\"c\\\"\",\n  \"PATH\": \"/x\"\n}\nEOF\n;; *) echo \"mise $*\";; esac\n"
+		must(t, os.WriteFile(filepath.Join(bin, "mise"), []byte(fake), 0o755))
+		j.answer = func(r Request) any {
+			if r.Op == "restore" && strings.HasPrefix(r.Key, "mise-") {
+				return Response{Type: TypeCacheResponse, RequestID: r.RequestID}
+			}
+			return Response{Type: TypeCacheResponse, RequestID: r.RequestID, Skip: true}
 		}
-		return Response{Type: TypeCacheResponse, RequestID: r.RequestID, Skip: true}
-	}
-	j.execute(nil)
-	j.wait().succeeded()
-	equalJSON(t, j.Complete.Outputs, fmt.Sprintf(`{"see":{"home":"/tools/java","flags":"-a, {b}: \"c\"","path":"%s/.local/share/mise/shims"}}`, j.dir))
+		j.execute(nil)
+		j.wait().succeeded()
+		equalJSON(t, j.Complete.Outputs, fmt.Sprintf(`{"see":{"home":"/tools/java","flags":"-a, {b}: \"c\"","path":"%s/.local/share/mise/shims"}}`, j.dir))
+	})
 }

@@ -113,24 +113,26 @@ func TestOutputStreamsAsItComes(t *testing.T) {
 }
 
 func TestBackgroundProcessesDoNotHoldAStep(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", workflow("step('server', async ({ $ }) => { await $`sleep 60 & echo started` })"), nil).succeeded()
-	if j.log(0) != "started" {
-		t.Error(j.log(0))
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow("step('server', async ({ $ }) => { await $`sleep 60 & echo started` })"), nil).succeeded()
+		if j.log(0) != "started" {
+			t.Error(j.log(0))
+		}
+	})
 }
 
 func TestLongScriptsAndLines(t *testing.T) {
-	t.Parallel()
-	j := run(t, "embedded", workflow("step('long', async ({ $ }) => { const v = 'x'.repeat(300000); return { n: (await $`printf %s ${v}`.quiet().text()).length, m: (await $`head -c 3000000 /dev/zero | tr '\\\\0' y`).stdout.length } })"), nil).succeeded()
-	equalJSON(t, j.Complete.Outputs["long"], `{"n":300000,"m":3000000}`)
-	total := 0
-	for _, l := range j.Logs[0] {
-		total += len(l)
-	}
-	if total != 3000000 || len(j.Logs[0]) < 3 {
-		t.Errorf("%d bytes in %d lines", total, len(j.Logs[0]))
-	}
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow("step('long', async ({ $ }) => { const v = 'x'.repeat(300000); return { n: (await $`printf %s ${v}`.quiet().text()).length, m: (await $`head -c 3000000 /dev/zero | tr '\\\\0' y`).stdout.length } })"), nil).succeeded()
+		equalJSON(t, j.Complete.Outputs["long"], `{"n":300000,"m":3000000}`)
+		total := 0
+		for _, l := range j.Logs[0] {
+			total += len(l)
+		}
+		if total != 3000000 || len(j.Logs[0]) < 3 {
+			t.Errorf("%d bytes in %d lines", total, len(j.Logs[0]))
+		}
+	})
 }
 
 func TestShWithoutBash(t *testing.T) {
