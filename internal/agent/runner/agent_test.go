@@ -65,6 +65,17 @@ func TestQuestionsToTheAgent(t *testing.T) {
 	})
 }
 
+// An event that nobody says to have stored has a receipt all the same, which names the request.
+func TestEventsWithoutAnAnswer(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, workflow(`step('emit', async (ctx) => ctx.emit('lost', { n: 1 }))`), nil).succeeded()
+		if len(j.Requests) != 1 {
+			t.Fatalf("%+v", j.Requests)
+		}
+		equalJSON(t, j.Complete.Outputs, fmt.Sprintf(`{"emit":{"deliveryId":"timeout-%s"}}`, j.Requests[0].RequestID))
+	})
+}
+
 // What the recorded workflow logs is what the reference logged, but for the times.
 func TestQuestionsOfTheRecordedWorkflow(t *testing.T) {
 	onBothHosts(t, func(t *testing.T, host string) {

@@ -135,6 +135,21 @@ func TestCheckMode(t *testing.T) {
 	})
 }
 
+func TestDriftMustFitItsSchema(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, "import { z } from '@kici-dev/sdk';\n"+workflow(`
+  step('fits', { drift: z.object({ want: z.string() }), check: async () => ({ want: 'a', more: 1 }), summarize: (d) => d.want + d.more, run: async (ctx, d) => d }),
+  step('not', { drift: z.object({ want: z.string() }), check: async () => ({ want: 7 }), summarize: (d) => d.want.trim(), run: async () => ({ done: true }) })`), nil).failed("Step 'not' failed")
+		equalJSON(t, j.Complete.Outputs, `{"fits":{"want":"a","more":1}}`)
+		if s := j.step("not"); s.Error.Message != "the drift does not fit its schema: want: expected string, received number" || s.CheckOutcome != "" {
+			t.Errorf("%+v", s)
+		}
+		if s := j.step("fits"); s.CheckOutcome != "applied" || s.DriftSummary != "a1" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestInit(t *testing.T) {
 	onBothHosts(t, func(t *testing.T, host string) {
 		j := run(t, host, `import { workflow, job, step } from '@kici-dev/sdk';

@@ -84,6 +84,23 @@ func TestContextShowsWhatTheDispatchSays(t *testing.T) {
 	})
 }
 
+func TestContextOfAHost(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `import { workflow, job, step, onlyOnFirstHost, onlyOnLastHost, onlyOnFanoutIndex } from '@kici-dev/sdk';
+const see = async ({ host, agent, fanout, matrix, rawPayload }) => ({ host, agent, fanout, matrix, rawPayload, has: rawPayload !== undefined });
+export default workflow('ci', { jobs: [job('unit', { runsOnAll: 'linux', steps: [step('see', see),
+  step('first', { rules: [onlyOnFirstHost()], run: see }), step('last', { rules: [onlyOnLastHost()], run: see }), step('second', { rules: [onlyOnFanoutIndex(1)], run: see }), step('third', { rules: [onlyOnFanoutIndex(2)], run: see })] })] });`,
+			map[string]any{"host": "box-2", "agent": map[string]any{"host": "box-2", "labels": []string{"linux"}, "platform": "linux"}, "fanoutIndex": 1, "fanoutTotal": 2, "event": map[string]any{"type": "schedule"}}).succeeded()
+		equalJSON(t, j.Complete.Outputs["see"], `{"host":"box-2","agent":{"host":"box-2","labels":["linux"],"platform":"linux"},"fanout":{"index":1,"total":2,"first":false,"last":true},"has":false}`)
+		if got := j.results(); got != "0:see:success 1:first:skipped 2:last:success 3:second:success 4:third:skipped" {
+			t.Error(got)
+		}
+		if got := j.log(1); got != "[kici] Step 'first' skipped: rule 'fanout: first host only' did not pass" {
+			t.Error(got)
+		}
+	})
+}
+
 func TestFailingStepEndsTheJob(t *testing.T) {
 	onBothHosts(t, func(t *testing.T, host string) {
 		j := run(t, host, `import { workflow, job, step } from '@kici-dev/sdk';

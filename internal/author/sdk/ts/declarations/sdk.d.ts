@@ -319,7 +319,7 @@ declare module '@kici-dev/sdk' {
     check?: (ctx: StepContext) => Awaitable<D | null>;
     /** Tells people about the drift. Required with `check`. */
     summarize?: (drift: any) => Awaitable<string>;
-    /** What the drift looks like. */
+    /** What the drift must be. One that does not fit fails the step. */
     drift?: Schema<any>;
     /** Gives the outputs when there is no drift. */
     whenInSync?: (ctx: StepContext) => Awaitable<any>;

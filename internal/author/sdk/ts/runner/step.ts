@@ -1,6 +1,6 @@
 // One step: rules, approval, hooks, cache, attempts.
 
-import { evaluateRules, normalizeApproval, normalizeCacheSpecs, normalizeRetry, validateOutputs } from '@kici-dev/sdk/runtime';
+import { evaluateRules, normalizeApproval, normalizeCacheSpecs, normalizeRetry, validateDrift, validateOutputs } from '@kici-dev/sdk/runtime';
 import { restoreCaches, saveCaches, type CacheState } from './cache';
 import { makeContext, ruleContext, type StepContext } from './context';
 import { applyStepFiles, makeStepFiles, type StepFiles } from './environment';
@@ -150,6 +150,7 @@ async function body(job: Job, unit: Unit, made: StepContext, clock: Clock): Prom
     const value = step.whenInSync ? await step.whenInSync(made.ctx) : undefined;
     return { status: 'skipped', outputs: outputsOf(job, unit, value), extra: { checkOutcome: 'skipped' } };
   }
+  validateDrift(step.drift, drift);
   const driftSummary = String((await step.summarize?.(drift)) ?? '');
   log(unit.index, `[kici] Drift: ${driftSummary}`);
   const found = { driftSummary, drift: driftOf(unit, drift) };

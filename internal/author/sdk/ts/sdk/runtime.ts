@@ -15,7 +15,7 @@ export { resolveWhen } from './needs';
 export { Report, matcherOf, noResolver, shown, type LabelReading, type Problem, type SourceLocation } from './report';
 export { kindOf } from './schema';
 export { suggest } from './spelling';
-export { validateSchema, validateOutputs } from './schema-tools';
+export { validateDrift, validateSchema, validateOutputs } from './schema-tools';
 
 /** Outputs by step name, of this job or of another. */
 export type StepOutputs = Record<string, unknown>;

@@ -125,6 +125,12 @@ export function validateOutputs(schemas: Record<string, any> | undefined, value:
   return result;
 }
 
+/** Checks what a step's check found against its `drift` schema. The value itself stays as it is. */
+export function validateDrift(schema: any, value: unknown): void {
+  const read = schema?.safeParse(value);
+  if (read && !read.success) throw new Error(`the drift does not fit its schema: ${firstIssue(read.error)}`);
+}
+
 function firstIssue(error: any): string {
   const issue = error?.issues?.[0];
   if (!issue) return String(error?.message ?? error);
