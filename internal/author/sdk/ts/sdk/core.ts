@@ -41,7 +41,7 @@ function makeParallel(steps: any[], options: any = {}): any {
 
 // notOptions tells that what should be options is something else.
 function notOptions(options: any, such: string): string | undefined {
-  return kindOf(options) === 'object' && options._tag === undefined ? undefined : `takes options such as { ${such} }, not ${shown(options)}`;
+  return kindOf(options) === 'object' ? undefined : `takes options such as { ${such} }, not ${shown(options)}`;
 }
 
 /** A generator is a function in `jobs`; a group and needs, if any, are properties of it. */

@@ -83,7 +83,7 @@ function checkCombinations(job: any, owner: string, stack: string, report: Repor
   };
   if (job.runsOnAll === undefined) needless(['onUnreachable', 'includeUninitialized'], 'runsOnAll');
   if (job.runsOnAll === undefined && job.matrix === undefined) needless(['maxParallel', 'failFast'], 'a matrix or runsOnAll');
-  if (job.onUnreachable !== undefined && !['skip', 'fail', 'hold'].includes(job.onUnreachable)) report.error('E110', stack, `${owner}: onUnreachable must be 'skip', 'fail' or 'hold', not ${JSON.stringify(job.onUnreachable)}`, suggest(String(job.onUnreachable), ['skip', 'fail', 'hold']));
+  if (job.onUnreachable !== undefined && !['skip', 'fail', 'hold'].includes(job.onUnreachable)) report.error('E110', stack, `${owner}: onUnreachable must be 'skip', 'fail' or 'hold', not ${shown(job.onUnreachable)}`, suggest(job.onUnreachable, ['skip', 'fail', 'hold']));
   if (job.maxParallel !== undefined && !(Number.isSafeInteger(job.maxParallel) && job.maxParallel >= 1)) report.error('E110', stack, `${owner}: maxParallel must be a whole number of at least 1`);
 }
 
@@ -170,7 +170,7 @@ export function combinationsOf(list: any, name: string): Record<string, string>[
 }
 
 function scalar(value: any, name: string): string {
-  if (!['string', 'number', 'boolean'].includes(typeof value)) throw new Error(`${name} must hold texts, not ${JSON.stringify(value) ?? typeof value}`);
+  if (!['string', 'number', 'boolean'].includes(typeof value)) throw new Error(`${name} must hold texts, not ${shown(value)}`);
   return String(value);
 }
 

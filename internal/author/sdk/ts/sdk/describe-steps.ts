@@ -66,13 +66,14 @@ function warnTwins(names: FlatStep[], owner: string, stack: string, report: Repo
 
 function describeParallel(group: any, ordinal: number, children: Fields[], owner: string, stack: string, report: Report): Fields {
   const name = group.name ?? `parallel-${ordinal}`;
-  const wrong = (message: string) => report.error('E118', stack, `${owner}: parallel group '${name}' ${message}`);
+  const self = `${owner}: parallel group '${typeof name === 'string' ? name : shown(name)}'`;
+  const wrong = (message: string) => report.error('E118', stack, `${self} ${message}`);
   const blame = blameOf(group);
   if (blame) wrong(blame);
   else if (children.length === 0) wrong('has no steps');
-  warnUnknown(group, ['steps', 'failFast', 'maxParallel', 'name', '_tag'], `${owner}: parallel group '${name}'`, stack, report);
+  warnUnknown(group, ['steps', 'failFast', 'maxParallel', 'name', '_tag'], self, stack, report);
   if (typeof name !== 'string' || name === '') wrong('needs a name that is text');
-  flags(group, ['failFast'], `${owner}: parallel group '${name}'`, stack, report);
+  flags(group, ['failFast'], self, stack, report);
   if (new Set(children.map((c) => c.name)).size < children.length) wrong('has two steps of one name');
   if (group.maxParallel !== undefined && !(Number.isSafeInteger(group.maxParallel) && group.maxParallel >= 1)) wrong('needs a maxParallel of at least 1');
   return compact({ kind: 'parallel', name, failFast: group.failFast ?? true, maxParallel: group.maxParallel, children });

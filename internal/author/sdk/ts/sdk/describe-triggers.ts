@@ -2,7 +2,7 @@
 
 import { blameOf, siteOf } from './site';
 import { describeInput } from './schema-tools';
-import { Report, compact } from './report';
+import { Report, compact, shown } from './report';
 import { asList, defaultPullEvents, optionProblems } from './trigger-options';
 
 type Entry = Record<string, unknown>;
@@ -77,9 +77,9 @@ function scheduled(o: any, stack: string, report: Report): Entry {
     }
   }
   const cron = required(o.cron, 'cron');
-  if (typeof cron !== 'string' || cron.trim().split(/\s+/).length < 5) throw new Error(`cron must have five fields (minute, hour, day of month, month, day of week), not ${JSON.stringify(cron)}`);
+  if (typeof cron !== 'string' || cron.trim().split(/\s+/).length < 5) throw new Error(`cron must have five fields (minute, hour, day of month, month, day of week), not ${shown(cron)}`);
   const timezone = o.timezone ?? 'UTC';
-  if (typeof timezone !== 'string') throw new Error(`timezone must be text such as 'Europe/Paris', not ${JSON.stringify(timezone)}`);
+  if (typeof timezone !== 'string') throw new Error(`timezone must be text such as 'Europe/Paris', not ${shown(timezone)}`);
   const doubt = report.resolver.cron(cron, timezone);
   if (doubt) report.warn('W104', stack, `trigger schedule: no server will start this: ${doubt}`);
   return compact({ cronExpression: cron, timezone, description: o.description, inputs: described });

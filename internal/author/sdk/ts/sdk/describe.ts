@@ -72,7 +72,7 @@ function describeJobs(workflow: any, report: Report): Fields[] {
       report.error('E105', stack, `workflow '${workflow.name}': entry ${index + 1} of jobs is neither a job nor a generator function`, 'make it with job(), dynamicJob() or an async function');
       return [];
     }
-    if (typeof job.name !== 'string' || job.name === '') report.error('E105', siteOf(job) || stack, `the name of a job must be text that is not empty, not ${JSON.stringify(job.name)}`);
+    if (typeof job.name !== 'string' || job.name === '') report.error('E105', siteOf(job) || stack, `the name of a job must be text that is not empty, not ${shown(job.name)}`);
     if (seen.has(job.name)) report.error('E106', siteOf(job) || stack, `workflow '${workflow.name}' has two jobs named '${job.name}'`, 'give one of them another name');
     seen.add(job.name);
     return [describeJob(job, index, report, stack)];
@@ -108,11 +108,11 @@ export function describeNeeds(needs: any, owner: string, stack: string, report: 
     }
     const runOn = resolveWhen(need?.when);
     if (runOn === undefined) {
-      report.error('E108', stack, `${owner}: when must be 'on-success', 'always', 'on-skip', 'on-failure' or a list of statuses, not ${JSON.stringify(need.when)}`, suggest(String(need.when), ['on-success', 'always', 'on-skip', 'on-failure']));
+      report.error('E108', stack, `${owner}: when must be 'on-success', 'always', 'on-skip', 'on-failure' or a list of statuses, not ${shown(need.when)}`, suggest(need.when, ['on-success', 'always', 'on-skip', 'on-failure']));
       return [];
     }
     warnStatuses(runOn, owner, stack, report);
-    if (typeof need?.group === 'string') return [{ group: need.group, runOn }];
+    if (typeof need?.group === 'string' && need.group !== '') return [{ group: need.group, runOn }];
     const name = typeof need?.name === 'object' ? need.name?.name : need?.name;
     if (typeof name === 'string') return [{ name, runOn }];
     report.error('E108', stack, `${owner}: a need must be a job, a name, {name, when} or dynamicGroup(name)`);
@@ -184,9 +184,9 @@ function registries(workflow: any, stack: string, report: Report): Fields[] | un
   return workflow.registries.map((r) => {
     warnUnknown(r, ['url', 'scope', 'tokenSecret', 'alwaysAuth'], `workflow '${workflow.name}': registry`, stack, report);
     flags(r ?? {}, ['alwaysAuth'], `workflow '${workflow.name}': registry`, stack, report);
-    if (typeof r?.url !== 'string' || !/^https?:\/\/[^\s/?#]+/.test(r.url)) wrong(`url ${JSON.stringify(r?.url)} is not a URL`, 'write it with https://');
-    if (typeof r?.tokenSecret !== 'string' || !reference.test(r.tokenSecret)) wrong(`tokenSecret must be <context>:<secret>, not ${JSON.stringify(r?.tokenSecret)}`, "name a secret of a context, such as 'production:NPM_TOKEN'");
-    if (r?.scope !== undefined && !/^@[a-z0-9][a-z0-9-]*$/i.test(r.scope)) wrong(`scope ${JSON.stringify(r.scope)} must be like @name`);
+    if (typeof r?.url !== 'string' || !/^https?:\/\/[^\s/?#]+/.test(r.url)) wrong(`url ${shown(r?.url)} is not a URL`, 'write it with https://');
+    if (typeof r?.tokenSecret !== 'string' || !reference.test(r.tokenSecret)) wrong(`tokenSecret must be <context>:<secret>, not ${shown(r?.tokenSecret)}`, "name a secret of a context, such as 'production:NPM_TOKEN'");
+    if (r?.scope !== undefined && !(typeof r.scope === 'string' && /^@[a-z0-9][a-z0-9-]*$/i.test(r.scope))) wrong(`scope ${shown(r.scope)} must be like @name`);
     const scope = String(r?.scope ?? '').toLowerCase();
     if (scopes.has(scope)) wrong(scope ? `two registries for scope ${r.scope}` : 'two registries without a scope');
     scopes.add(scope);
@@ -196,7 +196,7 @@ function registries(workflow: any, stack: string, report: Report): Fields[] | un
 
 function secretReferences(list: any, stack: string, report: Report): string[] | undefined {
   const texts = textList(list, 'installEnv', stack, report);
-  for (const t of texts ?? []) if (!reference.test(t)) report.error('E116', stack, `installEnv must be <context>:<secret>, not ${JSON.stringify(t)}`, "name a secret of a context, such as 'production:NPM_TOKEN'");
+  for (const t of texts ?? []) if (!reference.test(t)) report.error('E116', stack, `installEnv must be <context>:<secret>, not ${shown(t)}`, "name a secret of a context, such as 'production:NPM_TOKEN'");
   return texts;
 }
 
@@ -215,13 +215,13 @@ export function warnUnknown(o: any, known: string[], owner: string, stack: strin
 /** Checks that options are true or false where they are given. */
 export function flags(o: any, names: string[], owner: string, stack: string, report: Report): void {
   for (const name of names) {
-    if (o[name] !== undefined && typeof o[name] !== 'boolean') report.error('E110', stack, `${owner}: ${name} must be true or false, not ${JSON.stringify(o[name]) ?? typeof o[name]}`);
+    if (o[name] !== undefined && typeof o[name] !== 'boolean') report.error('E110', stack, `${owner}: ${name} must be true or false, not ${shown(o[name])}`);
   }
 }
 
 /** Text, or undefined. */
 export function text(value: any, name: string, stack: string, report: Report): string | undefined {
-  if (value !== undefined && typeof value !== 'string') report.error('E110', stack, `${name} must be text, not ${JSON.stringify(value) ?? typeof value}`);
+  if (value !== undefined && typeof value !== 'string') report.error('E110', stack, `${name} must be text, not ${shown(value)}`);
   return value;
 }
 
@@ -239,7 +239,7 @@ export function checkHooks(o: any, owner: string, stack: string, report: Report)
 /** A positive number of a unit of time, or undefined. */
 export function duration(value: any, name: string, unit: string, stack: string, report: Report): number | undefined {
   if (value === undefined) return undefined;
-  if (value > Number.MAX_SAFE_INTEGER) report.error('E110', stack, `${name} must be at most ${Number.MAX_SAFE_INTEGER} ${unit}, not ${shown(value)}`);
+  if (typeof value === 'number' && value > Number.MAX_SAFE_INTEGER) report.error('E110', stack, `${name} must be at most ${Number.MAX_SAFE_INTEGER} ${unit}, not ${shown(value)}`);
   else if (!isDuration(value)) report.error('E110', stack, `${name} must be a positive number of ${unit}, not ${shown(value)}`);
   return value;
 }

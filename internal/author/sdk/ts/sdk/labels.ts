@@ -1,6 +1,8 @@
 // Labels of runsOn and runsOnAll, turned into matchers. Which texts are globs, and which expression each of those becomes,
 // is told by the host: it must be what servers and the tools of others make of them, to the letter.
 
+import { shown } from './report';
+
 /** A matcher as a lock file has it. */
 export type LabelMatcher = { kind: 'exact'; value: string } | { kind: 'regex'; source: string; flags: string };
 
@@ -9,7 +11,7 @@ export type ReadLabel = (text: string) => LabelMatcher;
 
 function toMatcher(label: unknown, read: ReadLabel): LabelMatcher {
   if (label instanceof RegExp) return { kind: 'regex', source: label.source, flags: label.flags };
-  if (typeof label !== 'string' || label === '') throw new Error(`a label must be text or a regular expression, not ${JSON.stringify(label) ?? typeof label}`);
+  if (typeof label !== 'string' || label === '') throw new Error(`a label must be text or a regular expression, not ${shown(label)}`);
   return read(label);
 }
 
@@ -21,7 +23,7 @@ function toMatchers(labels: unknown, read: ReadLabel): LabelMatcher[] {
 export function readRunsOn(runsOn: any, read: ReadLabel): { labels: LabelMatcher[]; exclude: LabelMatcher[]; pick: string } {
   const whole = runsOn !== null && typeof runsOn === 'object' && !Array.isArray(runsOn) && !(runsOn instanceof RegExp);
   const { labels, exclude = [], pick = 'deterministic' } = whole ? runsOn : { labels: runsOn };
-  if (pick !== 'deterministic' && pick !== 'any') throw new Error(`runsOn.pick must be 'deterministic' or 'any', not ${JSON.stringify(pick)}`);
+  if (pick !== 'deterministic' && pick !== 'any') throw new Error(`runsOn.pick must be 'deterministic' or 'any', not ${shown(pick)}`);
   if (labels === undefined) throw new Error('runsOn needs labels');
   return { labels: toMatchers(labels, read), exclude: toMatchers(exclude, read), pick };
 }

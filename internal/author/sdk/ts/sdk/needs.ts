@@ -16,6 +16,6 @@ export function resolveWhen(when: unknown): string[] | undefined {
 }
 
 /** A dependency on every job of a generator's group. */
-export function dynamicGroup(group: string, options: { when?: unknown } = {}): { _tag: 'DynamicGroup'; group: string; when?: unknown } {
-  return { _tag: 'DynamicGroup', group, ...(options.when !== undefined && { when: options.when }) };
+export function dynamicGroup(group: string, options?: { when?: unknown } | null): { _tag: 'DynamicGroup'; group: string; when?: unknown } {
+  return { _tag: 'DynamicGroup', group, ...(options?.when !== undefined && { when: options.when }) };
 }

@@ -21,7 +21,7 @@ export function normalizeApproval(approval: any): Approval | undefined {
   const { approvers, reason, timeout, when = 'always', ...rest } = approval;
   const unknown = Object.keys(rest)[0];
   if (unknown) throw new Error(`approval has no option '${unknown}'`);
-  if (when !== 'always' && when !== 'drift') throw new Error(`approval.when must be 'always' or 'drift', not ${JSON.stringify(when)}`);
+  if (when !== 'always' && when !== 'drift') throw new Error(`approval.when must be 'always' or 'drift', not ${shown(when)}`);
   if (approvers !== undefined && !Array.isArray(approvers)) throw new Error('approval.approvers must be a list');
   if (reason !== undefined && typeof reason !== 'string') throw new Error('approval.reason must be text');
   if (timeout !== undefined && !isDuration(timeout)) throw new Error('approval.timeout must be a positive number of seconds');
@@ -75,7 +75,7 @@ export function checkInit(init: any): unknown {
   if (init === undefined) return undefined;
   for (const one of Array.isArray(init) ? init : [init]) {
     const known = one === false || one === 'auto' || one === 'mise' || typeof one?.run === 'string' || (one?.mise !== null && typeof one?.mise === 'object');
-    if (!known) throw new Error(`init must be false, 'auto', 'mise', {mise: {…}}, {run: 'a command'} or a list of these, not ${JSON.stringify(one) ?? typeof one}`);
+    if (!known) throw new Error(`init must be false, 'auto', 'mise', {mise: {…}}, {run: 'a command'} or a list of these, not ${shown(one)}`);
     const { timeout, shell, env, cache } = one?.mise ?? one;
     if (shell !== undefined && (typeof shell !== 'string' || shell === '')) throw new Error(`init.shell must be the name of a shell, not ${shown(shell)}`);
     checkVariables(env, 'init.env');
@@ -84,7 +84,7 @@ export function checkInit(init: any): unknown {
     } catch (e: any) {
       throw new Error(`init.${e.message}`);
     }
-    if (timeout !== undefined && !isDuration(timeout)) throw new Error(`init.timeout must be a positive number of milliseconds, not ${JSON.stringify(timeout)}`);
+    if (timeout !== undefined && !isDuration(timeout)) throw new Error(`init.timeout must be a positive number of milliseconds, not ${shown(timeout)}`);
   }
   return init;
 }
@@ -105,7 +105,7 @@ export function normalizeRetry(retry: any): Retry | undefined {
   if (retry === undefined || retry === null) return undefined;
   const { maxAttempts, delayMs = 1000, backoff = 'exponential', maxDelayMs = 30000, retryIf } = typeof retry === 'number' ? { maxAttempts: retry } : retry;
   if (!Number.isSafeInteger(maxAttempts) || maxAttempts < 1) throw new Error('retry.maxAttempts must be a whole number of at least 1');
-  if (backoff !== 'exponential' && backoff !== 'fixed') throw new Error(`retry.backoff must be 'exponential' or 'fixed', not ${JSON.stringify(backoff)}`);
+  if (backoff !== 'exponential' && backoff !== 'fixed') throw new Error(`retry.backoff must be 'exponential' or 'fixed', not ${shown(backoff)}`);
   if (retryIf !== undefined && typeof retryIf !== 'function') throw new Error(`retry.retryIf must be a function, not ${shown(retryIf)}`);
   if (![delayMs, maxDelayMs].every((ms) => ms === 0 || isDuration(ms))) throw new Error('retry.delayMs and retry.maxDelayMs must be numbers of milliseconds, 0 or more');
   return { maxAttempts, delayMs, backoff, maxDelayMs };

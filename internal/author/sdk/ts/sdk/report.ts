@@ -82,6 +82,14 @@ export const flag = (value: unknown): true | undefined => (value ? true : undefi
 
 const maxShown = 80;
 
+function asJSON(value: unknown): string {
+  try {
+    return JSON.stringify(value, (_, v) => (typeof v === 'bigint' ? `${v}n` : v)) ?? typeof value;
+  } catch {
+    return 'an object that JSON cannot hold';
+  }
+}
+
 /** A value as messages quote it. */
 export function shown(value: unknown): string {
   if (value instanceof RegExp) return `the regular expression ${value}`;
@@ -89,6 +97,7 @@ export function shown(value: unknown): string {
   if (typeof value === 'function') return 'a function';
   const tag = (value as any)?._tag;
   if (typeof tag === 'string') return `a ${tag}`;
-  const text = ['number', 'bigint', 'symbol'].includes(typeof value) ? String(value) : JSON.stringify(value) ?? typeof value;
+  if (typeof value === 'bigint') return `${value}n`;
+  const text = typeof value === 'number' || typeof value === 'symbol' ? String(value) : asJSON(value);
   return text.length > maxShown ? `${text.slice(0, maxShown)}…` : text;
 }

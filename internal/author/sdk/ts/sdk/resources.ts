@@ -1,11 +1,13 @@
 // What a job asks of the machine that runs it.
 
+import { shown } from './report';
+
 const units: Record<string, number> = { k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 };
 
 /** The bytes of a text such as `512m` or `1.5g`. Throws an Error for any other. */
 export function memoryBytes(text: unknown): number {
   const match = typeof text === 'string' ? /^(\d+(?:\.\d+)?)\s*([kmg])$/i.exec(text) : null;
-  if (!match) throw new Error(`memory must be like 512m or 2g, not ${JSON.stringify(text)}`);
+  if (!match) throw new Error(`memory must be like 512m or 2g, not ${shown(text)}`);
   return Math.floor(Number(match[1]) * units[match[2].toLowerCase()]);
 }
 
@@ -24,7 +26,7 @@ export function checkResources(resources: any): unknown {
 
 function checkPart(part: any, name: string): void {
   only(part, ['cpus', 'memory'], name);
-  if (part.cpus !== undefined && !(typeof part.cpus === 'number' && part.cpus > 0 && part.cpus <= 256)) throw new Error(`${name}.cpus must be above 0 and at most 256, not ${JSON.stringify(part.cpus)}`);
+  if (part.cpus !== undefined && !(typeof part.cpus === 'number' && part.cpus > 0 && part.cpus <= 256)) throw new Error(`${name}.cpus must be above 0 and at most 256, not ${shown(part.cpus)}`);
   if (part.memory !== undefined) memoryBytes(part.memory);
 }
 

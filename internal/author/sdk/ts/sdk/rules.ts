@@ -29,7 +29,7 @@ export function onlyOnLastHost(): any {
 /** True on the host of that index in a fan-out. Outside of one the index counts as 0. */
 export function onlyOnFanoutIndex(index: number): any {
   const wrong = Number.isInteger(index) && index >= 0 ? undefined : `needs the index of a host, a whole number of at least 0, not ${shown(index)}`;
-  return blamed(makeRule(`fanout: index ${index} only`, ({ fanout }: any) => (fanout?.index ?? 0) === index), wrong);
+  return blamed(makeRule(`fanout: index ${shown(index)} only`, ({ fanout }: any) => (fanout?.index ?? 0) === index), wrong);
 }
 
 /** Whether the event is of that type; narrows its type in TypeScript. */

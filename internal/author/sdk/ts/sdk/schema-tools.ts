@@ -1,5 +1,7 @@
 // Reading schemas, those of the SDK and those of zod 4: as inputs of a lock file, and as judges of outputs.
 
+import { shown } from './report';
+
 /** One input as a lock file has it. Keys without a value are left out. */
 export interface InputDescriptor {
   type: 'string' | 'number' | 'integer' | 'boolean' | 'enum' | 'literal';
@@ -44,7 +46,7 @@ export function describeInput(schema: any): InputDescriptor {
 function checkDefault(core: any, outer: { nullable: boolean; default?: unknown }): void {
   if (!('default' in outer) || (outer.nullable && outer.default === null)) return;
   const read = core.safeParse(outer.default);
-  if (!read.success) throw new Error(`its default ${JSON.stringify(outer.default) ?? typeof outer.default} does not fit: ${firstIssue(read.error)}`);
+  if (!read.success) throw new Error(`its default ${shown(outer.default)} does not fit: ${firstIssue(read.error)}`);
 }
 
 function inner(def: any): Omit<InputDescriptor, 'optional' | 'nullable' | 'default'> {

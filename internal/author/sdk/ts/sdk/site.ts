@@ -14,7 +14,7 @@ const blame = Symbol.for('kici.blame');
 /** Remembers what is wrong with how `value` was made, if anything: the compiler tells it with all other mistakes. The
  * message goes on after the name of the thing. */
 export function blamed<T extends object>(value: T, message: string | undefined): T {
-  if (message !== undefined) Object.defineProperty(value, blame, { value: message });
+  if (message !== undefined && blameOf(value) === undefined) Object.defineProperty(value, blame, { value: message });
   return value;
 }
 

@@ -1,8 +1,8 @@
 // Slips of the hand: what an author perhaps meant.
 
-/** "did you mean" for a word, if one of the candidates is near. */
-export function suggest(word: string, candidates: string[]): string | undefined {
-  const near = nearest(word, candidates);
+/** "did you mean" for a word, if one of the candidates is near. What is no text is no slip. */
+export function suggest(word: unknown, candidates: string[]): string | undefined {
+  const near = typeof word === 'string' ? nearest(word, candidates) : undefined;
   return near && `did you mean '${near}'?`;
 }
 

@@ -116,6 +116,6 @@ function problemsOf(name: string, option: Option, value: unknown): OptionProblem
   }
   if (!option.many && Array.isArray(value)) return [{ message: `: ${name} must be one of ${option.words.join(', ')}, not a list` }];
   return asList(value).filter((word) => !option.words.includes(word as string)).map((word) => ({
-    message: `: ${typeof word === 'string' ? `'${word}'` : shown(word)} is not one of ${name}: ${option.words.join(', ')}`, suggestion: suggest(String(word), option.words),
+    message: `: ${typeof word === 'string' ? `'${word}'` : shown(word)} is not one of ${name}: ${option.words.join(', ')}`, suggestion: suggest(word, option.words),
   }));
 }

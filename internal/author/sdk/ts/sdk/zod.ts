@@ -1,11 +1,12 @@
 // The schema builder `z`, also what `zod` means where a repository has not installed it.
 
+import { shown } from './report';
 import { Schema, Text, Num, List, Obj, SchemaError, expecting, simple, listOf, unionOf, objectOf, kindOf } from './schema';
 
 function enumOf(values: readonly string[] | Record<string, string>): Schema {
   const entries = Array.isArray(values) ? Object.fromEntries(values.map((v) => [v, v])) : values as Record<string, string>;
   const options = Object.values(entries);
-  const expected = `one of ${options.map((o) => JSON.stringify(o)).join(', ')}`;
+  const expected = `one of ${options.map((o) => shown(o)).join(', ')}`;
   const schema = new Schema({ type: 'enum', entries }, (v, r) => (options.includes(v) ? v : r.add('invalid_value', `expected ${expected}`)));
   return Object.assign(schema, { options, enum: entries });
 }
@@ -13,7 +14,7 @@ function enumOf(values: readonly string[] | Record<string, string>): Schema {
 function literalOf(value: any): Schema {
   const values = Array.isArray(value) ? value : [value];
   return new Schema({ type: 'literal', values }, (v, r) =>
-    values.includes(v) ? v : r.add('invalid_value', `expected ${values.map((o) => JSON.stringify(o)).join(' or ')}`));
+    values.includes(v) ? v : r.add('invalid_value', `expected ${values.map((o) => shown(o)).join(' or ')}`));
 }
 
 function recordOf(key: Schema, value: Schema): Schema {
