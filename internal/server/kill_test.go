@@ -74,7 +74,7 @@ func TestKilledServerLosesNoLogOnItsWayToAnObjectStore(t *testing.T) {
 const (
 	kills      = 4
 	killedRuns = 60
-	killedLog  = 5 // chunks of a job
+	killedLog  = 12 // chunks of a job, whose log becomes a file on the way
 )
 
 func testServerKills(t *testing.T, h *servertest.Home) {
