@@ -48,7 +48,7 @@ type Result struct {
 	Lock []byte
 	// Path is where it belongs, an absolute path.
 	Path string
-	// Changed reports whether the file on disk differed. Unless Options.Check was set, it no longer does.
+	// Changed reports whether the file on disk differed by more than white space. Unless Options.Check was set, it no longer does.
 	Changed bool
 	// Workflows and Jobs count what the lock file holds; a generator is one job.
 	Workflows, Jobs int
@@ -283,7 +283,7 @@ func store(path string, lock []byte, check bool) (changed bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("read lock file: %w", err)
 	}
-	if err == nil && bytes.Equal(old, lock) {
+	if err == nil && sameDocument(old, lock) {
 		return false, nil
 	}
 	if check {
@@ -298,6 +298,13 @@ func store(path string, lock []byte, check bool) (changed bool, err error) {
 		return false, fmt.Errorf("write lock file: %w", err)
 	}
 	return true, nil
+}
+
+// sameDocument tells whether two files differ by white space at most. What lays files out for a repository (its line ends,
+// a newline at the end) would else undo each compilation and be undone by the next.
+func sameDocument(old, lock []byte) bool {
+	var a, b bytes.Buffer
+	return json.Compact(&a, old) == nil && json.Compact(&b, lock) == nil && bytes.Equal(a.Bytes(), b.Bytes())
 }
 
 // dependencies gives the hash of the package manager's lock file, "" without one, and the files that were asked for to

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,6 +75,41 @@ func TestCheckFindsDrift(t *testing.T) {
 				t.Error("a check wrote the lock file")
 			}
 		})
+	}
+}
+
+// A lock file that was laid out anew says what it said, so it stays as it is.
+func TestTheLayoutOfALockFileIsNoDrift(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		layOut  func(string) string
+		changed bool
+	}{
+		{"line ends of another system", func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") }, false},
+		{"a newline at the end", func(s string) string { return s + "\n" }, false},
+		{"lists laid out otherwise", func(s string) string { return strings.ReplaceAll(s, "\"triggers\": []", "\"triggers\": [\n ]") }, false},
+		{"a byte order mark", func(s string) string { return "\ufeff" + s }, true},
+		{"other members", func(s string) string { return strings.ReplaceAll(s, "linux", "linux ") }, true},
+		{"half of it", func(s string) string { return s[:len(s)/2] }, true},
+	} {
+		root := repository(t, map[string]string{".kici/workflows/ci.ts": "import { workflow, job } from '@kici-dev/sdk';\nexport default workflow('ci', { jobs: [job('a', { runsOn: 'linux', run: async () => {} })] });\n"})
+		res, err := Compile(t.Context(), Options{Dir: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		laidOut := tt.layOut(string(res.Lock))
+		if laidOut == string(res.Lock) {
+			t.Fatalf("%s: nothing was changed", tt.name)
+		}
+		lay(t, root, map[string]string{".kici/" + LockName: laidOut})
+		for _, check := range []bool{true, false} {
+			if res, err = Compile(t.Context(), Options{Dir: root, Check: check}); err != nil || res.Changed != tt.changed {
+				t.Errorf("%s: changed %v, want %v (%v)", tt.name, res.Changed, tt.changed, err)
+			}
+		}
+		if left := read(t, res.Path); (left != laidOut) != tt.changed {
+			t.Errorf("%s: written %v, want %v", tt.name, left != laidOut, tt.changed)
+		}
 	}
 }
 
