@@ -156,12 +156,7 @@ func loadWithMeta(a api.OnLoadArgs) (api.OnLoadResult, error) {
 	}
 	url := "file://" + filepath.ToSlash(a.Path)
 	source := fmt.Sprintf("var %s = { url: %q, dirname: %q, filename: %q };%s", moduleMeta, url, filepath.Dir(a.Path), a.Path, raw)
-	loader := map[string]api.Loader{
-		".ts": api.LoaderTS, ".mts": api.LoaderTS, ".cts": api.LoaderTS, ".tsx": api.LoaderTSX, ".jsx": api.LoaderJSX,
-	}[filepath.Ext(a.Path)]
-	if loader == api.LoaderNone {
-		loader = api.LoaderJS
-	}
+	loader := loaderOf(a.Path)
 	return api.OnLoadResult{Contents: &source, Loader: loader, ResolveDir: filepath.Dir(a.Path)}, nil
 }
 

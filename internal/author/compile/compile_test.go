@@ -330,9 +330,9 @@ export default workflow('ci', { jobs: [
 		raw  json.RawMessage
 		want string
 	}{
-		{environments[1].Value, "(star) => {\n    const { targetBranch: slash } = star;\n    return slash;\n  }"},
+		{environments[1].Value, "(star) => {\n\t\tconst { targetBranch: slash } = star;\n\t\treturn slash;\n\t}"},
 		{pure.Env, "({ targetBranch }) => ({ REF: targetBranch })"},
-		{pure.ConcurrencyGroup, "function(e) {\n    return e.type;\n  }"},
+		{pure.ConcurrencyGroup, "function(e) {\n\t\treturn e.type;\n\t}"},
 	} {
 		var got inline
 		if err := json.Unmarshal(tt.raw, &got); err != nil {

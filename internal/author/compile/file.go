@@ -32,6 +32,7 @@ type unit struct {
 	script    []byte
 	needsNode string // why, "" when it does not
 	smap      *bundle.Map
+	scripts   map[string]string // files without their types, as far as they were asked for
 }
 
 // workflow is one described workflow: its fields in the order of the lock file, from triggers on.
@@ -170,7 +171,7 @@ func (u *unit) answer(q questions) answers {
 	for _, text := range q.Functions {
 		var quoted *string
 		if pure(text) {
-			named := u.smap.AuthorNames(u.script, text)
+			named := u.quoted(u.smap.AuthorNames(u.script, text))
 			quoted = &named
 		}
 		a.Inline = append(a.Inline, quoted)
@@ -182,6 +183,38 @@ func (u *unit) answer(q questions) answers {
 		a.Crons = append(a.Crons, reasonOf(cron.Check(c.Expression, c.Timezone)))
 	}
 	return a
+}
+
+// quoted lays out the text of a function as it stands in the file that has it: this one, or one that it imports. A text of
+// one line is the same wherever it stands.
+func (u *unit) quoted(function string) string {
+	alone := quote("", function)
+	if !strings.Contains(alone, "\n") {
+		return alone
+	}
+	for _, file := range append([]string{u.file}, u.imports...) {
+		if script := u.stripped(file); strings.Contains(script, function) {
+			return quote(script, function)
+		}
+	}
+	return alone
+}
+
+// stripped is a file of the author's without its types, "" for one that is no script. It is in the bundle, so that it can
+// be read and has no mistakes.
+func (u *unit) stripped(file string) string {
+	if script, known := u.scripts[file]; known {
+		return script
+	}
+	script := ""
+	if raw, err := os.ReadFile(u.path(file)); err == nil && !strings.Contains("/"+file, "/node_modules/") {
+		script = bundle.Strip(file, string(raw))
+	}
+	if u.scripts == nil {
+		u.scripts = map[string]string{}
+	}
+	u.scripts[file] = script
+	return script
 }
 
 func reasonOf(err error) string {
