@@ -11,10 +11,10 @@ import (
 // Bounds of what waits for the server. Beyond the first, frames lie on disk; beyond the second, log lines wait with
 // the step that writes them.
 const (
-	maxLedgerMemory = 16 << 20
-	maxLedgerDisk   = 256 << 20
-	maxUnsent       = 1 << 20 // while connected: more means that the connection is slower than the steps
-	frameRoom       = 1 << 20 // no log chunk is larger
+	maxMemory = 16 << 20
+	maxDisk   = 256 << 20
+	maxUnsent = 1 << 20 // while connected: more means that the connection is slower than the steps
+	frameRoom = 1 << 20 // no log chunk is larger
 )
 
 // Keep says how long a frame stays in the ledger.
@@ -47,16 +47,17 @@ type Entry struct {
 	Job    Job     // zero, or the job that it belongs to
 	End    bool    // the job's terminal status
 	Stream *Stream // of a log chunk
-	size   int64
+	// Settled is closed when the frame leaves the ledger; nil when nobody asks.
+	Settled chan struct{}
 
+	size int64
 	raw  []byte // nil while it lies on disk
 	spot *spot
 
 	prev, next *Entry
-	queued     bool          // not yet taken by the present connection
-	sent       bool          // written to the present connection
-	gone       bool          // no longer in the ledger
-	Settled    chan struct{} // closed when it leaves the ledger; nil when nobody asks
+	queued     bool // not yet taken by the present connection
+	sent       bool // written to the present connection
+	gone       bool // no longer in the ledger
 }
 
 // Ledger holds the frames that the server may not have yet, in the order in which they came to be. One connection at a
@@ -88,8 +89,8 @@ func New(dir string, log *slog.Logger) *Ledger {
 		byID:    map[string]*Entry{},
 		streams: map[Stream][]*Entry{},
 		spill:   spill{dir: dir},
-		limit:   maxLedgerMemory,
-		disk:    maxLedgerDisk,
+		limit:   maxMemory,
+		disk:    maxDisk,
 		changed: make(chan struct{}),
 	}
 }
