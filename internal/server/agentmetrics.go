@@ -2,7 +2,6 @@ package server
 
 import (
 	"maps"
-	"slices"
 	"strings"
 
 	"kici/internal/core/wire"
@@ -16,8 +15,8 @@ const agentPrefix = "kici_agent_"
 // exposeAgents shows what the agents of this node say of themselves, added up by the kind of pool that they belong to:
 // agents are too many, and come and go too often, for a series each.
 func (s *Server) exposeAgents() {
-	sums := telemetry.NewSums()
-	s.metrics.FamiliesFunc(func() []telemetry.Family { return sums.Families(agentReadings(s.hub.Metrics())) })
+	s.metrics.SumsFunc("What the agents of this node say of themselves, added up by the kind of pool.",
+		func() map[string][]telemetry.Reading { return agentReadings(s.hub.Metrics()) })
 }
 
 func agentReadings(agents []hub.AgentMetrics) map[string][]telemetry.Reading {
@@ -33,21 +32,15 @@ func agentReadings(agents []hub.AgentMetrics) map[string][]telemetry.Reading {
 }
 
 func reading(m wire.Metric, scaler string) telemetry.Reading {
-	r := telemetry.Reading{Kind: m.Type, Name: m.Name, Value: orZero(m.Value), Count: orZero(m.Count), Sum: orZero(m.Sum)}
+	r := telemetry.Reading{Kind: m.Type, Name: m.Name, Labels: map[string]string{}, Value: orZero(m.Value), Count: orZero(m.Count), Sum: orZero(m.Sum)}
 	if m.Type == wire.MetricUpDownCounter {
 		r.Kind = telemetry.KindGauge
 	}
 	for _, b := range m.Buckets {
 		r.Bounds, r.Counts = append(r.Bounds, b.Le), append(r.Counts, b.Count)
 	}
-	labels := maps.Clone(m.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels["scaler"] = scaler
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		r.Labels = append(r.Labels, telemetry.Pair{Name: name, Value: labels[name]})
-	}
+	maps.Copy(r.Labels, m.Labels)
+	r.Labels["scaler"] = scaler
 	return r
 }
 

@@ -95,70 +95,60 @@ func (m *Metrics) Pressed() {
 	m.pressure[m.mode]++
 }
 
-// Frame is the whole of the metrics as the server takes them.
-func (m *Metrics) Frame() []wire.Metric {
+// readings are the whole of the metrics.
+func (m *Metrics) readings() []telemetry.Reading {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var list []wire.Metric
-	number := func(name, kind string, value int64, labels map[string]string) {
-		v := float64(value)
-		list = append(list, wire.Metric{Name: name, Type: kind, Value: &v, Labels: labels})
+	var list []telemetry.Reading
+	number := func(kind, name, help string, value int64, labels map[string]string) {
+		list = append(list, telemetry.Reading{Kind: kind, Name: name, Help: help, Value: float64(value), Labels: labels})
 	}
-	counted := func(name, label string, values map[string]int64) {
+	counted := func(name, help, label string, values map[string]int64) {
 		for _, key := range slices.Sorted(maps.Keys(values)) {
-			number(name, wire.MetricCounter, values[key], map[string]string{label: key})
+			number(telemetry.KindCounter, name, help, values[key], map[string]string{label: key})
 		}
 	}
-	timed := func(name string, h histogram) {
-		count, sum := float64(h.count), h.sum
-		one := wire.Metric{Name: name, Type: wire.MetricHistogram, Count: &count, Sum: &sum}
-		for i, b := range h.bounds {
-			one.Buckets = append(one.Buckets, wire.Bucket{Le: b, Count: float64(h.counts[i])})
+	timed := func(name, help string, h histogram) {
+		one := telemetry.Reading{Kind: telemetry.KindHistogram, Name: name, Help: help, Bounds: h.bounds, Count: float64(h.count), Sum: h.sum}
+		for _, n := range h.counts {
+			one.Counts = append(one.Counts, float64(n))
 		}
 		list = append(list, one)
 	}
-	counted("kici_agent_jobs_total", "status", m.jobs)
-	number("kici_agent_jobs_active", wire.MetricUpDownCounter, m.Active.Load(), nil)
-	counted("kici_agent_steps_total", "status", m.steps)
-	timed("kici_agent_step_duration_seconds", m.stepTime)
-	timed("kici_agent_clone_duration_seconds", m.cloning)
-	number("kici_agent_log_bytes_total", wire.MetricCounter, m.LogBytes.Load(), nil)
-	counted("kici_agent_log_backpressure_events_total", "mode", m.pressure)
-	number("kici_agent_log_backpressure_active", wire.MetricUpDownCounter, m.Pausing.Load(), map[string]string{"mode": m.mode})
-	number("kici_agent_log_lines_dropped_total", wire.MetricCounter, m.Dropped.Load(), nil)
-	number("kici_agent_connection_status", wire.MetricUpDownCounter, m.Connected.Load(), nil)
+	counted("kici_agent_jobs_total", "Jobs that ended, by status.", "status", m.jobs)
+	number(telemetry.KindGauge, "kici_agent_jobs_active", "Jobs that run.", m.Active.Load(), nil)
+	counted("kici_agent_steps_total", "Steps that ended, by status.", "status", m.steps)
+	timed("kici_agent_step_duration_seconds", "Time from the start of a step to its end.", m.stepTime)
+	timed("kici_agent_clone_duration_seconds", "Time to get a repository's files.", m.cloning)
+	number(telemetry.KindCounter, "kici_agent_log_bytes_total", "Bytes of logs given to the server.", m.LogBytes.Load(), nil)
+	counted("kici_agent_log_backpressure_events_total", "Lines of logs that came while the connection was full, by what was done.", "mode", m.pressure)
+	number(telemetry.KindGauge, "kici_agent_log_backpressure_active", "Logs that wait for the connection.", m.Pausing.Load(),
+		map[string]string{"mode": m.mode})
+	number(telemetry.KindCounter, "kici_agent_log_lines_dropped_total", "Lines of logs that were lost.", m.Dropped.Load(), nil)
+	number(telemetry.KindGauge, "kici_agent_connection_status", "1 while the agent is registered at a server.", m.Connected.Load(), nil)
+	return list
+}
+
+// Frame is the whole of the metrics as the server takes them.
+func (m *Metrics) Frame() []wire.Metric {
+	var list []wire.Metric
+	for _, r := range m.readings() {
+		one := wire.Metric{Name: r.Name, Type: r.Kind, Labels: r.Labels}
+		switch r.Kind {
+		case telemetry.KindHistogram:
+			one.Count, one.Sum = &r.Count, &r.Sum
+			for i, b := range r.Bounds {
+				one.Buckets = append(one.Buckets, wire.Bucket{Le: b, Count: r.Counts[i]})
+			}
+		case telemetry.KindGauge:
+			one.Type, one.Value = wire.MetricUpDownCounter, &r.Value
+		default:
+			one.Value = &r.Value
+		}
+		list = append(list, one)
+	}
 	return list
 }
 
 // Write writes the metrics in Prometheus' text format.
-func (m *Metrics) Write(w io.Writer) error {
-	var families []telemetry.Family
-	for _, one := range m.Frame() {
-		kind := one.Type
-		if kind == wire.MetricUpDownCounter {
-			kind = telemetry.KindGauge
-		}
-		if len(families) == 0 || families[len(families)-1].Name != one.Name {
-			families = append(families, telemetry.Family{Kind: kind, Name: one.Name})
-		}
-		family := &families[len(families)-1]
-		family.Samples = append(family.Samples, numbers(one)...)
-	}
-	return telemetry.WriteText(w, families)
-}
-
-// numbers are those of one metric of a frame.
-func numbers(m wire.Metric) []telemetry.Sample {
-	var labels []telemetry.Pair
-	for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
-		labels = append(labels, telemetry.Pair{Name: name, Value: m.Labels[name]})
-	}
-	if m.Type != wire.MetricHistogram {
-		return []telemetry.Sample{{Labels: labels, Value: *m.Value}}
-	}
-	var bounds, counts []float64
-	for _, b := range m.Buckets {
-		bounds, counts = append(bounds, b.Le), append(counts, b.Count)
-	}
-	return telemetry.HistogramSamples(labels, bounds, counts, *m.Count, *m.Sum)
-}
+func (m *Metrics) Write(w io.Writer) error { return telemetry.WriteText(w, m.readings()) }

@@ -2,50 +2,55 @@ package telemetry
 
 import (
 	"maps"
-	"regexp"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
-)
 
-// Reading is a number, or a histogram, that another process keeps of itself.
-type Reading struct {
-	Kind, Name     string
-	Labels         []Pair    // in the order of their names
-	Value          float64   // of all but histograms
-	Bounds, Counts []float64 // of a histogram: observations up to each bound, cumulative
-	Count, Sum     float64   // of all its observations
-}
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+)
 
 // The bounds of what other processes can make a registry show. What goes beyond them is left out.
 const (
-	maxSums      = 2000 // series
-	maxSumLabels = 8    // of one
-	maxSumLabel  = 128  // bytes of a value
+	maxSumNames   = 200
+	maxSums       = 2000 // series
+	maxSumLabels  = 8    // of one
+	maxSumText    = 128  // bytes of a name or a label's value
+	maxSumBuckets = 64   // of one histogram
+	maxSumCount   = 1 << 53
 )
 
-var sumName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]{0,127}$`) })
-
-// Sums adds up what other processes say of themselves, by name and labels. What a process has counted stays when it is
+// sums adds up what other processes say of themselves, by name and labels. What a process has counted stays when it is
 // gone, or begins to count anew: a sum that fell would look as if all the others had counted everything once more.
-type Sums struct {
+type sums struct {
+	help string
+	read func() map[string][]Reading // the last words of every process; one that is missing is gone
+
 	mu    sync.Mutex
 	last  map[string]map[string]Reading // by process and series
 	kept  map[string]Reading            // of what is gone, by series
 	kinds map[string]string             // of the names that were ever shown
-	known map[string]bool               // series that were ever shown
+	known map[string][]float64          // bounds of the series that were ever shown; none of what is no histogram
 }
 
-// NewSums makes sums of nothing.
-func NewSums() *Sums {
-	return &Sums{last: map[string]map[string]Reading{}, kept: map[string]Reading{}, kinds: map[string]string{}, known: map[string]bool{}}
+func newSums(help string, read func() map[string][]Reading) *sums {
+	return &sums{help: help, read: read, kept: map[string]Reading{}, kinds: map[string]string{}, known: map[string][]float64{}}
 }
 
-// Families are the sums, given what every process says now; one that is missing is gone.
-func (s *Sums) Families(now map[string][]Reading) []Family {
+// Describe names nothing in advance, since what processes say is not known.
+func (s *sums) Describe(chan<- *prometheus.Desc) {}
+
+// Collect gives the sums to the library.
+func (s *sums) Collect(to chan<- prometheus.Metric) { s.total().Collect(to) }
+
+// total reads what every process says now. It reads under the lock: of two that are asked at once, the one with the older
+// words would take those of the other for a process that began anew.
+func (s *sums) total() readings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.read()
 	next := make(map[string]map[string]Reading, len(now))
 	for _, process := range slices.Sorted(maps.Keys(now)) { // so that what is left out does not depend on chance
 		next[process] = s.admitLocked(now[process])
@@ -59,33 +64,47 @@ func (s *Sums) Families(now map[string][]Reading) []Family {
 	}
 	s.last = next
 	total := maps.Clone(s.kept)
-	for _, readings := range next {
-		for key, r := range readings {
+	for _, series := range next {
+		for key, r := range series {
 			total[key] = r.plus(total[key])
 		}
 	}
-	return families(total)
+	return slices.Collect(maps.Values(total))
 }
 
 // admitLocked gives those readings that can be shown, by series.
-func (s *Sums) admitLocked(readings []Reading) map[string]Reading {
-	out := make(map[string]Reading, len(readings))
-	for _, r := range readings {
-		if !r.valid() || s.kinds[r.Name] != "" && s.kinds[r.Name] != r.Kind {
+func (s *sums) admitLocked(list []Reading) map[string]Reading {
+	out := make(map[string]Reading, len(list))
+	for _, r := range list {
+		if !r.valid() || s.clashesLocked(r) {
 			continue
 		}
 		key := r.key()
-		if !s.known[key] && len(s.known) >= maxSums {
+		bounds, known := s.known[key]
+		if !known && len(s.known) >= maxSums || known && !slices.Equal(bounds, r.Bounds) {
 			continue
 		}
-		s.known[key], s.kinds[r.Name] = true, r.Kind
+		r.Help = s.help
+		s.known[key], s.kinds[r.Name] = r.Bounds, r.Kind
 		out[key] = r
 	}
 	return out
 }
 
+// clashesLocked tells whether the name stands for something else, or would be read as a part of a histogram. What was
+// shown first stays. A name beyond the last one clashes with all.
+func (s *sums) clashesLocked(r Reading) bool {
+	if kind, known := s.kinds[r.Name]; known || len(s.kinds) >= maxSumNames {
+		return kind != r.Kind
+	}
+	return slices.ContainsFunc([]string{"_bucket", "_count", "_sum"}, func(suffix string) bool {
+		whole, part := strings.CutSuffix(r.Name, suffix)
+		return part && s.kinds[whole] == KindHistogram || r.Kind == KindHistogram && s.kinds[r.Name+suffix] != ""
+	})
+}
+
 // keepLocked keeps what was counted. What was measured, such as how much is going on, went with its process.
-func (s *Sums) keepLocked(key string, r Reading) {
+func (s *sums) keepLocked(key string, r Reading) {
 	if r.Kind != KindGauge {
 		s.kept[key] = r.plus(s.kept[key])
 	}
@@ -93,27 +112,58 @@ func (s *Sums) keepLocked(key string, r Reading) {
 
 // valid tells whether a reading can be written and added to others.
 func (r Reading) valid() bool {
-	switch {
-	case !sumName().MatchString(r.Name) || len(r.Labels) > maxSumLabels || len(r.Bounds) != len(r.Counts) || !slices.IsSorted(r.Bounds):
-		return false
-	case r.Kind != KindCounter && r.Kind != KindGauge && r.Kind != KindHistogram:
+	if !validName(r.Name) || len(r.Labels) > maxSumLabels || !finite(r.Value) {
 		return false
 	}
-	return !slices.ContainsFunc(r.Labels, func(l Pair) bool {
-		return !sumName().MatchString(l.Name) || l.Name == "le" || len(l.Value) > maxSumLabel || !utf8.ValidString(l.Value)
-	})
+	for name, value := range r.Labels {
+		if !validName(name) || name == "le" || len(value) > maxSumText || !utf8.ValidString(value) {
+			return false
+		}
+	}
+	switch r.Kind {
+	case KindGauge:
+		return len(r.Bounds) == 0
+	case KindCounter:
+		return len(r.Bounds) == 0 && r.Value >= 0
+	default:
+		return r.Kind == KindHistogram && r.validBuckets()
+	}
 }
 
-// key is the same for what is added up: name, labels, and the bounds of a histogram.
+// validName is for metrics and labels: those with colons are for rules of Prometheus, and the library keeps some to itself.
+func validName(name string) bool {
+	return model.LegacyValidation.IsValidLabelName(name) && len(name) <= maxSumText && !strings.HasPrefix(name, model.ReservedLabelPrefix)
+}
+
+// validBuckets tells whether each bucket counts what the ones before it count, and perhaps more.
+func (r Reading) validBuckets() bool {
+	if len(r.Bounds) != len(r.Counts) || len(r.Bounds) > maxSumBuckets || !finite(r.Sum) {
+		return false
+	}
+	for i, bound := range r.Bounds {
+		if !finite(bound) || i > 0 && bound <= r.Bounds[i-1] {
+			return false
+		}
+	}
+	before := 0.0
+	for _, n := range append(slices.Clone(r.Counts), r.Count) {
+		if !(n >= before && n <= maxSumCount && n == math.Trunc(n)) { // the way it is put refuses what is no number, too
+			return false
+		}
+		before = n
+	}
+	return true
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// key is the same for what is added up: name and labels, joined by a byte that no valid text holds.
 func (r Reading) key() string {
 	parts := []string{r.Name}
-	for _, l := range r.Labels {
-		parts = append(parts, l.Name, l.Value)
+	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+		parts = append(parts, name, r.Labels[name])
 	}
-	for _, b := range r.Bounds {
-		parts = append(parts, number(b))
-	}
-	return seriesKey(parts)
+	return strings.Join(parts, "\xff")
 }
 
 // ahead tells that a later reading has counted less, so that it is of a process that began anew.
@@ -132,26 +182,4 @@ func (r Reading) plus(other Reading) Reading {
 		r.Counts[i] += n
 	}
 	return r
-}
-
-// families sorts series into families.
-func families(total map[string]Reading) []Family {
-	var out []Family
-	for _, key := range slices.Sorted(maps.Keys(total)) { // the name is first in the key
-		r := total[key]
-		at := slices.IndexFunc(out, func(f Family) bool { return f.Name == r.Name })
-		if at < 0 {
-			out, at = append(out, Family{Kind: r.Kind, Name: r.Name}), len(out)
-		}
-		out[at].Samples = append(out[at].Samples, r.samples()...)
-	}
-	slices.SortFunc(out, func(a, b Family) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
-func (r Reading) samples() []Sample {
-	if r.Kind == KindHistogram {
-		return HistogramSamples(r.Labels, r.Bounds, r.Counts, r.Count, r.Sum)
-	}
-	return []Sample{{Labels: r.Labels, Value: r.Value}}
 }
