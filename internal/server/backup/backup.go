@@ -43,6 +43,7 @@ const (
 	blobFolder   = "blobs"
 	keyName      = "master.key"
 	tokenName    = "admin.token"
+	nodeName     = "node-id"
 	sqliteName   = "kici.db"
 	dumpName     = "database.pgdump"
 )
@@ -60,6 +61,7 @@ type Manifest struct {
 	ServerVersion  string    `json:"serverVersion,omitempty"` // of PostgreSQL
 	Schema         int64     `json:"schema"`                  // of the database
 	Database       Entry     `json:"database"`
+	Node           string    `json:"node,omitempty"`           // id of the node whose folder it is, where that keeps it
 	KeyFingerprint string    `json:"keyFingerprint,omitempty"` // of the master key, which it does not reveal
 	KeyIncluded    bool      `json:"keyIncluded"`
 	Key            *Entry    `json:"key,omitempty"`

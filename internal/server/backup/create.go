@@ -57,6 +57,10 @@ type creation struct {
 func (c creation) run(ctx context.Context) (Manifest, error) {
 	m := Manifest{Format: format, CreatedAt: c.o.Now.UTC(), Version: c.o.Version, Engine: c.from.engine(), KeyIncluded: c.o.Key}
 	m.Hostname, _ = os.Hostname() // it is for people; a machine without a name is no reason to have no backup
+	var err error
+	if m.Node, err = nodeOf(c.from.DataDir); err != nil {
+		return m, err
+	}
 	if err := c.database(ctx, &m); err != nil {
 		return m, err
 	}
@@ -71,6 +75,15 @@ func (c creation) run(ctx context.Context) (Manifest, error) {
 		return m, err
 	}
 	return m, c.sink.put(manifestName, int64(len(raw)), strings.NewReader(string(raw)))
+}
+
+// nodeOf is the id of the node of a data folder, "" where the folder keeps none.
+func nodeOf(dir string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, nodeName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read node identity: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
 }
 
 func (c creation) database(ctx context.Context, m *Manifest) (err error) {

@@ -91,7 +91,7 @@ func ready(ctx context.Context, to Place, o RestoreOptions) error {
 }
 
 // own are the entries of a data folder that belong to the node and its administrator, and are in no backup.
-var own = []string{"server.lock", "node-id", tokenName}
+var own = []string{"server.lock", nodeName, tokenName}
 
 // contents are the entries of a data folder but for the node's own, and what earlier restores have moved aside or left.
 func contents(dir string) ([]string, error) {
@@ -255,8 +255,21 @@ func place(ctx context.Context, staging string, to Place, o RestoreOptions, done
 	if err := placeBlobs(staging, to.DataDir, m); err != nil {
 		return err
 	}
+	if err := placeNode(to.DataDir, m); err != nil {
+		return err
+	}
 	done.Warnings = append(keyWarnings(to, m), tokenWarnings(to)...)
 	return countBlobs(ctx, staging, to.DataDir, o.Progress, done)
+}
+
+// placeNode makes the folder that of the backup's node, under whose id the logs of its jobs are looked for. A folder whose own
+// blobs stay remains what it is.
+func placeNode(dir string, m Manifest) error {
+	there, err := nodeOf(dir)
+	if err != nil || m.Node == "" || there != "" && !m.Blobs.Included {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, nodeName), []byte(m.Node+"\n"), 0o600)
 }
 
 // moveAside moves what the backup takes the place of. Blobs stay where the backup has only their list, and so does the

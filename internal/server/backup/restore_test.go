@@ -48,6 +48,29 @@ func restore(t *testing.T, source, dir string, force bool) (backup.Restored, err
 	return backup.Restore(t.Context(), source, backup.Place{DataDir: dir}, backup.RestoreOptions{Now: time.Now(), Hold: server.HoldFolder, Force: force})
 }
 
+func TestFolderBecomesThatOfTheNodeWhoseLogsItHolds(t *testing.T) {
+	from := data(t)
+	must(t, os.WriteFile(filepath.Join(from.DataDir, "node-id"), []byte("n1\n"), 0o600))
+	for _, c := range []struct {
+		blobs       bool
+		there, want string
+	}{
+		{true, "", "n1"}, {true, "n2", "n1"}, {false, "", "n1"}, {false, "n2", "n2"},
+	} {
+		dir := t.TempDir()
+		if c.there != "" {
+			must(t, os.WriteFile(filepath.Join(dir, "node-id"), []byte(c.there+"\n"), 0o600))
+		}
+		_, err := restore(t, create(t, from, "b", backup.Options{Blobs: c.blobs}), dir, false)
+		must(t, err)
+		got, err := os.ReadFile(filepath.Join(dir, "node-id"))
+		must(t, err)
+		if strings.TrimSpace(string(got)) != c.want {
+			t.Errorf("with blobs %v into the folder of %q: it is that of %q, want %q", c.blobs, c.there, got, c.want)
+		}
+	}
+}
+
 func TestBackupHoldsNoKeyUnlessAsked(t *testing.T) {
 	from := data(t)
 	for name, o := range map[string]backup.Options{"without": {Blobs: true}, "with": {Blobs: true, Key: true}} {

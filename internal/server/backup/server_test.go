@@ -128,9 +128,6 @@ func TestRestoredServerReadsTheSame(t *testing.T) {
 				}
 				settings := h.Settings
 				settings.DataDir = filepath.Join(t.TempDir(), "data")
-				id, err := os.ReadFile(filepath.Join(h.Settings.DataDir, "node-id"))
-				must(t, err)
-				settings.NodeID = strings.TrimSpace(string(id)) // else it asks the first server for the logs
 				o := backup.RestoreOptions{Now: time.Now(), Hold: server.HoldFolder}
 				if settings.DatabaseURL != "" {
 					settings.DatabaseURL = storetest.PostgresURL(t)
