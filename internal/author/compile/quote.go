@@ -145,11 +145,26 @@ func pair(tokens []token) {
 func statements(tokens []token, colon int) (n int) {
 	in := tokens[colon].in
 	for i := colon + 1; i < len(tokens) && (in == nil || i < in.last) && !(tokens[i].in == in && clauseHead(tokens[i])); i++ {
-		if tokens[i].in == in && tokens[i].newline && tokens[i].close == nil {
+		if tokens[i].in == in && tokens[i].newline && tokens[i].close == nil && !dependent(tokens, i) {
 			n++
 		}
 	}
 	return n
+}
+
+// dependent tells whether a token begins a statement that is part of another, which stands on the line of that one.
+func dependent(tokens []token, i int) bool {
+	if i == 0 {
+		return false
+	}
+	last := tokens[i-1]
+	if last.close != nil && last.close.first > 0 && last.kind == js.CloseParenToken {
+		switch tokens[last.close.first-1].kind {
+		case js.IfToken, js.ForToken, js.WhileToken:
+			return true
+		}
+	}
+	return last.kind == js.ElseToken || last.kind == js.DoToken
 }
 
 // clauseHead tells whether a token begins a case, where it begins a statement.

@@ -51,7 +51,7 @@ func (l *layout) before(i int) string {
 		return l.beside(l.within, false, l.within.indent)
 	case l.within != nil && l.within.lines() && l.within.role != block && l.tokens[i-1].kind == js.CommaToken:
 		return line(l.within.indent)
-	case t.newline && (l.within == nil || l.within.role == block):
+	case t.newline && (l.within == nil || l.within.role == block) && !dependent(l.tokens, i):
 		return l.statement(i)
 	case t.space:
 		return " "
