@@ -2,6 +2,7 @@ package compile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,7 @@ type unit struct {
 	script    []byte
 	needsNode string // why, "" when it does not
 	smap      *bundle.Map
-	scripts   map[string]string // files without their types, as far as they were asked for
+	scripts   map[string]bundle.Stripped // files without their types, as far as they were asked for
 }
 
 // workflow is one described workflow: its fields in the order of the lock file, from triggers on.
@@ -55,7 +56,7 @@ type field struct {
 type (
 	questions struct {
 		Stacks    []string
-		Functions []string
+		Functions []struct{ Text, Stack string }
 		Labels    []string
 		Regexes   []struct{ Source, Flags string }
 		Crons     []struct{ Expression, Timezone string }
@@ -168,10 +169,10 @@ func (u *unit) answer(q questions) answers {
 		}
 		a.Locations = append(a.Locations, at)
 	}
-	for _, text := range q.Functions {
+	for _, f := range q.Functions {
 		var quoted *string
-		if pure(text) {
-			named := u.quoted(u.smap.AuthorNames(u.script, text))
+		if pure(f.Text) {
+			named := u.quoted(u.smap.AuthorNames(u.script, f.Text), f.Stack)
 			quoted = &named
 		}
 		a.Inline = append(a.Inline, quoted)
@@ -185,33 +186,39 @@ func (u *unit) answer(q questions) answers {
 	return a
 }
 
-// quoted lays out the text of a function as it stands in the file that has it: this one, or one that it imports. A text of
-// one line is the same wherever it stands.
-func (u *unit) quoted(function string) string {
-	alone := quote("", function)
+// quoted lays out the text of a function as it stands in the file that has it: that of the job, or another one of the
+// bundle. A text of one line is the same wherever it stands.
+func (u *unit) quoted(function, jobStack string) string {
+	alone := quote(function, 0, function)
 	if !strings.Contains(alone, "\n") {
 		return alone
 	}
-	for _, file := range append([]string{u.file}, u.imports...) {
-		if script := u.stripped(file); strings.Contains(script, function) {
-			return quote(script, function)
+	job, _ := u.smap.Author(jobStack)
+	for _, file := range append([]string{cmp.Or(job.File, u.file)}, u.imports...) {
+		script := u.stripped(file)
+		line := 0
+		if file == job.File {
+			line = script.Line(job)
+		}
+		if text := quote(script.Text, line, function); text != "" {
+			return text
 		}
 	}
 	return alone
 }
 
-// stripped is a file of the author's without its types, "" for one that is no script. It is in the bundle, so that it can
-// be read and has no mistakes.
-func (u *unit) stripped(file string) string {
+// stripped is a file of the author's without its types, empty for one that is no script. It is in the bundle, so that it
+// can be read and has no mistakes.
+func (u *unit) stripped(file string) bundle.Stripped {
 	if script, known := u.scripts[file]; known {
 		return script
 	}
-	script := ""
+	var script bundle.Stripped
 	if raw, err := os.ReadFile(u.path(file)); err == nil && !strings.Contains("/"+file, "/node_modules/") {
 		script = bundle.Strip(file, string(raw))
 	}
 	if u.scripts == nil {
-		u.scripts = map[string]string{}
+		u.scripts = map[string]bundle.Stripped{}
 	}
 	u.scripts[file] = script
 	return script

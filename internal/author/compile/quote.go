@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tdewolff/parse/v2"
@@ -12,13 +13,42 @@ import (
 // several members and lists of three and more with one a line, strings in double quotes. Ours comes from esbuild, which
 // has already settled all of the rest in the same way.
 
-// quote lays out the text of a function as it stands in the script of its file. Where it is not found in there, it is laid
-// out by itself.
-func quote(script, function string) string {
-	if at := strings.Index(script, function); at >= 0 && function != "" {
-		return layOut(script, at, at+len(function))
+// quote lays out the text of a function as it stands in a script. Where a function of this text stands at several places it
+// is the first behind a line, counted from 1, else the first of all. A script without it gives "".
+func quote(script string, line int, function string) string {
+	tokens, wanted := scan(script), scan(function)
+	if len(wanted) == 0 {
+		return ""
 	}
-	return layOut(function, 0, len(function))
+	behind, row := -1, 1
+	found := -1
+	for i := range tokens {
+		if i > 0 {
+			row += strings.Count(script[tokens[i-1].start:tokens[i].start], "\n")
+		}
+		if !begins(tokens[i:], wanted) {
+			continue
+		}
+		if found < 0 {
+			found = i
+		}
+		if row >= line {
+			behind = i
+			break
+		}
+	}
+	if behind >= 0 {
+		found = behind
+	}
+	if found < 0 {
+		return ""
+	}
+	return layOut(script, tokens[found].start, tokens[found+len(wanted)-1].end)
+}
+
+// begins tells whether the tokens begin with others, whatever white space is between.
+func begins(tokens, others []token) bool {
+	return len(tokens) >= len(others) && slices.EqualFunc(tokens[:len(others)], others, func(a, b token) bool { return a.kind == b.kind && a.text == b.text })
 }
 
 // token is a word or sign of a script.

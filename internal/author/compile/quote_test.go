@@ -38,12 +38,50 @@ func TestFunctionsAreQuotedAsTheyStandInTheirFile(t *testing.T) {
 			"function(e) {\n  for (const [k, v] of Object.entries({ ...e, z: 1 })) {\n    if (v) return k;\n  }\n  return [e.a, e.b].filter((x) => !!x).join(\"-\");\n}",
 			"function(e) {\n\tfor (const [k, v] of Object.entries({\n\t\t...e,\n\t\tz: 1\n\t})) {\n\t\tif (v) return k;\n\t}\n\treturn [e.a, e.b].filter((x) => !!x).join(\"-\");\n}"},
 		{"members that are functions", "f((e) => ({ get a() {\n  return 1;\n}, b: {} }));", "(e) => ({ get a() {\n  return 1;\n}, b: {} })", "(e) => ({\n\tget a() {\n\t\treturn 1;\n\t},\n\tb: {}\n})"},
-		{"not in the script", "f();", "(e) => ({ a: 1, b: 2 })", "(e) => ({\n\ta: 1,\n\tb: 2\n})"},
+		{"not in the script", "f();", "(e) => ({ a: 1, b: 2 })", ""},
+		{"at another indentation", "f(g(() => {\n  return (e) => {\n    return e;\n  };\n}));", "(e) => {\n        return e;\n      }", "(e) => {\n\t\treturn e;\n\t}"},
 		{"in a class and a generator", "class A extends B {\n  m() {\n    return job({ runsOn, env: (e) => ({ a: 1, b: 2 }) });\n  }\n}", "(e) => ({ a: 1, b: 2 })", "(e) => ({\n\t\t\t\ta: 1,\n\t\t\t\tb: 2\n\t\t\t})"},
 	}
 	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, quote(tt.script, tt.function)); diff != "" {
+		if diff := cmp.Diff(tt.want, quote(tt.script, 0, tt.function)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// One text may stand at several places of a file. The job that has the function tells which it is.
+func TestAFunctionIsTheOneOfItsJob(t *testing.T) {
+	root := repository(t, map[string]string{
+		".kici/lib/shared.ts": "export const shared = {\n  env: (e: any) => ({ A: e.type, C: 'other file' }),\n};\n",
+		".kici/workflows/ci.ts": `import { job, workflow } from '@kici-dev/sdk';
+import { shared } from '../lib/shared';
+
+const run = async () => {};
+const first = job('first', { runsOn: 'x', run, env: (e) => ({ A: e.type, B: 'b' }) });
+export default workflow('ci', {
+  on: [],
+  jobs: [
+    first,
+    job('second', { runsOn: 'x', run, env: (e) => ({ A: e.type, B: 'b' }) }),
+    job('third', { runsOn: 'x', run, ...shared }),
+  ],
+});
+`})
+	res, err := Compile(t.Context(), Options{Dir: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, bad := lockfile.Load(res.Lock, "", "")
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	for i, want := range []string{
+		"(e) => ({\n\t\tA: e.type,\n\t\tB: \"b\"\n\t})",
+		"(e) => ({\n\t\t\t\tA: e.type,\n\t\t\t\tB: \"b\"\n\t\t\t})",
+		"(e) => ({\n\tA: e.type,\n\tC: \"other file\"\n})",
+	} {
+		if diff := cmp.Diff(want, file.Workflows[0].Jobs[i].Env.Inline.Expression); diff != "" {
+			t.Errorf("job %d (-want +got):\n%s", i, diff)
 		}
 	}
 }
@@ -62,7 +100,7 @@ func TestSamplesAreLaidOutAsTheirCompilerDid(t *testing.T) {
 			continue // its lock was made of several states of it
 		}
 		want := placesOfSteps(t, read(t, vectors.Samples("locks", name+".lock.json")))
-		script := bundle.Strip(source, read(t, source))
+		script := bundle.Strip(source, read(t, source)).Text
 		got := stepCalls(layOut(script, 0, len(script)))
 		fits := func(above int) bool {
 			return !slices.ContainsFunc(want, func(p [2]int) bool { return !slices.Contains(got, [2]int{p[0] + above, p[1]}) })

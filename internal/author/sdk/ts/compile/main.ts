@@ -17,7 +17,7 @@ interface Exported {
 /** What the compiler must answer, each list without repetitions. */
 interface Questions {
   stacks: string[];
-  functions: string[];
+  functions: { text: string; stack: string }[];
   labels: string[];
   regexes: { source: string; flags: string }[];
   crons: { expression: string; timezone: string }[];
@@ -74,7 +74,7 @@ class Numbered<T> {
 }
 
 const stacks = new Numbered<string>();
-const functions = new Numbered<string>();
+const functions = new Numbered<{ text: string; stack: string }>();
 const labels = new Numbered<string>();
 const regexes = new Numbered<{ source: string; flags: string }>();
 const crons = new Numbered<{ expression: string; timezone: string }>();
@@ -104,7 +104,7 @@ const textsOf = (list: any) => (Array.isArray(list) && list.every((v) => typeof 
 function survey(): Questions {
   const report = new Report('', {
     locate: (stack) => void stacks.add(stack, stack),
-    inline: (text) => void functions.add(text, text),
+    inline: (text, stack) => void functions.add(`${stack}\n${text}`, { text, stack }),
     label: (text) => (labels.add(text, text), noResolver.label(text)),
     guard: (source, flags) => void regexes.add(`${flags}/${source}`, { source, flags }),
     cron: (expression, timezone) => void crons.add(`${timezone} ${expression}`, { expression, timezone }),
@@ -124,7 +124,7 @@ function survey(): Questions {
 function describe(answers: Answers): Description {
   const resolver: Resolver = {
     locate: (stack) => answers.locations[stacks.add(stack, stack)] ?? undefined,
-    inline: (text) => answers.inline[functions.add(text, text)] ?? undefined,
+    inline: (text, stack) => answers.inline[functions.add(`${stack}\n${text}`, { text, stack })] ?? undefined,
     label: (text) => matcherOf(answers.labels[labels.add(text, text)]),
     guard: (source, flags) => answers.guards[regexes.add(`${flags}/${source}`, { source, flags })] || undefined,
     cron: (expression, timezone) => answers.crons[crons.add(`${timezone} ${expression}`, { expression, timezone })] || undefined,

@@ -185,8 +185,8 @@ function describeContainer(container: any, owner: string, stack: string, report:
 // ---- values that may be functions of the event ----
 
 /** The text of a function that a server can evaluate, as a lock file has it, or undefined. */
-function inline(f: Function, report: Report): Fields | undefined {
-  const expression = report.resolver.inline(Function.prototype.toString.call(f));
+function inline(f: Function, stack: string, report: Report): Fields | undefined {
+  const expression = report.resolver.inline(Function.prototype.toString.call(f), stack);
   return expression === undefined ? undefined : { _type: 'inline', expression };
 }
 
@@ -207,14 +207,14 @@ function describeContexts(job: any, owner: string, stack: string, report: Report
     return [];
   }
   return list.map((value) => {
-    if (typeof value === 'function') return { value: inline(value, report) ?? '', dynamic: true };
+    if (typeof value === 'function') return { value: inline(value, stack, report) ?? '', dynamic: true };
     if (typeof value !== 'string' || value === '') report.error('E110', stack, `${owner}: an environment must be a name or a function, not ${shown(value)}`);
     return { value, dynamic: false };
   });
 }
 
 function describeEnv(job: any, owner: string, stack: string, report: Report): Fields {
-  if (typeof job.env === 'function') return { dynamicEnv: true, env: inline(job.env, report) };
+  if (typeof job.env === 'function') return { dynamicEnv: true, env: inline(job.env, stack, report) };
   if (job.env === undefined) return {};
   if (kindOf(job.env) !== 'object' || typeof job.env.then === 'function') {
     report.error('E110', stack, `${owner}: env must be a map or a function`);
@@ -233,7 +233,7 @@ export function variablesOf(env: object, name = 'env'): Record<string, string> {
 function describeGroup(job: any, contexts: Fields[], owner: string, stack: string, report: Report): Fields {
   const group = job.concurrencyGroup;
   if (group === null) return {}; // none, not even the default
-  if (typeof group === 'function') return { dynamicConcurrencyGroup: true, concurrencyGroup: inline(group, report) };
+  if (typeof group === 'function') return { dynamicConcurrencyGroup: true, concurrencyGroup: inline(group, stack, report) };
   if (group !== undefined && (typeof group !== 'string' || group === '')) report.error('E110', stack, `${owner}: concurrencyGroup must be text or a function`);
   // Only the list spelling gives a default: its first element where that is a plain name.
   const listed = Array.isArray(job.contexts ?? job.environments) ? contexts[0] : undefined;

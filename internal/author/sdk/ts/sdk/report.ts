@@ -23,8 +23,9 @@ export interface SourceLocation {
 export interface Resolver {
   /** The place of a stack. */
   locate(stack: string): SourceLocation | undefined;
-  /** The text of a function that a server may evaluate by itself, undefined for any other. */
-  inline(text: string): string | undefined;
+  /** The text of a function that a server may evaluate by itself, undefined for any other. `stack` is that of the job that
+   * has it. */
+  inline(text: string, stack: string): string | undefined;
   /** The matcher of a label that is text. Throws an Error for a glob that cannot be one. */
   label: ReadLabel;
   /** Whether a regular expression of a label is safe; the reason if it is not. */
