@@ -5,8 +5,11 @@ package runner
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestUncaughtExceptionExits99(t *testing.T) {
@@ -101,6 +104,22 @@ func TestGlobalWorkflowsRunInTheSourceRepository(t *testing.T) {
 		j.wait().succeeded()
 		equalJSON(t, j.Complete.Outputs["x"], `{"pwd":"`+j.dir+`/source","workflow":{"identifier":"acme/flows","path":"`+j.dir+`/workflow"},"source":{"path":"`+j.dir+`/source","ref":"main","sha":"abc"}}`)
 	})
+}
+
+// What a console of node has, that of the embedded host has, too; it prints one line for each call.
+func TestConsoleOfTheEmbeddedHost(t *testing.T) {
+	t.Parallel()
+	j := run(t, "embedded", workflow(`step('x', async () => {
+  console.info('i'); console.warn('w'); console.error('e'); console.debug('d'); console.trace('t'); console.dir({ a: 1 }, { depth: 1 }); console.dirxml('x'); console.table([{ a: 1 }]);
+  console.assert(true, 'never'); console.assert(false, 'no', 1); console.group('g'); console.groupCollapsed('c'); console.groupEnd();
+  console.count(); console.count('x'); console.count('x'); console.countReset('x'); console.count('x'); console.time('t'); console.timeLog('t', 'more'); console.timeEnd('t');
+  console.log('%s is %d%% of %i: %j %o', 'a', '50', 3.7, { b: 1 }, [2], 'more', 7); console.log('100%', 5); console.log('%s and %s', 'one'); console.log('%x', 1); console.log(); })`), nil).succeeded()
+	times := regexp.MustCompile(`\d+ms`)
+	want := []string{"i", "w", "e", "d", "t", `{"a":1}`, "x", `[{"a":1}]`, "Assertion failed: no 1", "g", "c", "default: 1", "x: 1", "x: 2", "x: 1", "t: Nms more", "t: Nms",
+		`a is 50% of 3: {"b":1} [2] more 7`, "100% 5", "one and %s", "%x 1", ""}
+	if diff := cmp.Diff(want, strings.Split(times.ReplaceAllString(j.log(0), "Nms"), "\n")); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestTimersAndConsoleOfTheEmbeddedHost(t *testing.T) {

@@ -78,6 +78,8 @@ const schemas = {
   literals: z.literal(['x', 'y']), function: z.string().default(() => 'now'),
   exclusive: z.number().gt(0), email: z.string().email(), list: z.array(z.string()), union: z.union([z.string()]), number: 7,
   old: { _def: { typeName: 'ZodString' } },
+  narrowed: z.string().min(1).min(3).max(9).max(7), text: z.string().min('x'), nan: z.number().max(NaN), huge: z.number().min(-1e300), empty: z.number().min(5).max(3),
+  odd: z.literal(NaN), none: z.enum([]), misfit: z.number().int().default(1.5), unfit: z.enum(['a']).optional().default('b'),
 };
 export const describe = (name) => JSON.stringify(describeInput(schemas[name]));`)
 	tests := []struct{ schema, want string }{
@@ -95,6 +97,15 @@ export const describe = (name) => JSON.stringify(describeInput(schemas[name]));`
 		{"list", "!a schema of type 'array' cannot be an input: use text, number, integer, boolean, enum or literal"},
 		{"union", "!a schema of type 'union' cannot be an input: use text, number, integer, boolean, enum or literal"},
 		{"number", "!it is no schema"},
+		{"narrowed", `{"type":"string","optional":false,"nullable":false,"min":3,"max":7}`},
+		{"text", `!min must be a number that servers can read, not "x"`},
+		{"nan", "!max must be a number that servers can read, not NaN"},
+		{"huge", "!min must be a number that servers can read, not -1e+300"},
+		{"empty", "!nothing fits: min 5 is above max 3"},
+		{"odd", "!a literal must be text, a number or a boolean, not NaN"},
+		{"none", "!an enum must have text values"},
+		{"misfit", "!its default 1.5 does not fit: must be a whole number"},
+		{"unfit", `!its default "b" does not fit: expected one of "a"`},
 		{"old", "!it is a schema of zod 3; zod 4 or the schema builder of the SDK is needed"},
 	}
 	for _, tt := range tests {
@@ -106,6 +117,56 @@ export const describe = (name) => JSON.stringify(describeInput(schemas[name]));`
 		}
 		if got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.schema, got, tt.want)
+		}
+	}
+}
+
+func TestSchemasAreMadeOfSchemas(t *testing.T) {
+	vm := machine(t, `import { z } from './zod';
+const cases = {
+  array: () => z.array(), object: () => z.object('x'), key: () => z.object({ a: 'string' }), union: () => z.union(z.string()), 'one of union': () => z.union([z.string(), null]), or: () => z.string().or(7),
+  record: () => z.record('x'), tuple: () => z.tuple(z.string()), enum: () => z.enum('a'), regex: () => z.string().regex('^a'),
+};
+export const message = (name) => { try { return cases[name]() && 'made'; } catch (e) { return e.name + ': ' + e.message; } };`)
+	tests := []struct{ name, want string }{
+		{"array", "TypeError: z.array needs a schema such as z.string(), not undefined"},
+		{"object", `TypeError: z.object takes a map of schemas, not "x"`},
+		{"key", `TypeError: z.object: a needs a schema such as z.string(), not "string"`},
+		{"union", `TypeError: z.union takes a list of schemas, not {"_zod":{"def":{"type":"string","checks":[]}},"checks":[]}`},
+		{"one of union", "TypeError: z.union needs a schema such as z.string(), not null"},
+		{"or", "TypeError: z.union needs a schema such as z.string(), not 7"},
+		{"record", `TypeError: z.record needs a schema such as z.string(), not "x"`},
+		{"tuple", `TypeError: z.tuple takes a list of schemas, not {"_zod":{"def":{"type":"string","checks":[]}},"checks":[]}`},
+		{"enum", `TypeError: z.enum takes a list of texts, not "a"`},
+		{"regex", `TypeError: regex() takes a regular expression, not "^a"`},
+	}
+	for _, tt := range tests {
+		if got, thrown := call(t, vm, "message", tt.name); got != quote(tt.want) || thrown != "" {
+			t.Errorf("%s: got %s %s, want %s", tt.name, got, thrown, tt.want)
+		}
+	}
+}
+
+func TestFixturesAreChecked(t *testing.T) {
+	vm := machine(t, `import { fixture } from './events';
+export const message = (options) => { try { return fixture('f', options) && 'made'; } catch (e) { return e.message; } };`)
+	tests := []struct {
+		options map[string]any
+		want    string
+	}{
+		{map[string]any{"event": "push", "branch": "main", "payload": map[string]any{"a": 1}, "changedFiles": []string{"x"}, "inputs": map[string]any{"n": 1}, "description": "d"}, "made"},
+		{map[string]any{"event": map[string]any{"type": "push"}}, "made"},
+		{map[string]any{"event": 7}, "fixture 'f': event must be the name of a built-in event, as in 'push', or an object with a type, not 7"},
+		{map[string]any{"event": map[string]any{"typ": "push"}}, `fixture 'f': event must be the name of a built-in event, as in 'push', or an object with a type, not {"typ":"push"}`},
+		{map[string]any{"branch": 7}, "fixture 'f': branch must be text, not 7"},
+		{map[string]any{"payload": []int{1}}, "fixture 'f': payload must be a map, not [1]"},
+		{map[string]any{"changedFiles": "a.txt"}, `fixture 'f': changedFiles must be a list of paths, not "a.txt"`},
+		{map[string]any{"inputs": map[string]any{"a": nil}}, `fixture 'f': inputs must be a map of texts, numbers and booleans, not {"a":null}`},
+		{map[string]any{"brunch": "main"}, "fixture 'f' has no option 'brunch'; did you mean 'branch'?"},
+	}
+	for _, tt := range tests {
+		if got, thrown := call(t, vm, "message", tt.options); got != quote(tt.want) || thrown != "" {
+			t.Errorf("got %s %s, want %s", got, thrown, tt.want)
 		}
 	}
 }

@@ -5,7 +5,10 @@ import '../web/install';
 
 function installQuietHost(scope: any): void {
   const quiet = () => {};
-  const methods = ['log', 'info', 'warn', 'error', 'debug', 'trace', 'table', 'dir'];
+  const methods = [
+    'log', 'info', 'warn', 'error', 'debug', 'trace', 'table', 'dir', 'dirxml', 'assert', 'count', 'countReset', 'group', 'groupCollapsed', 'groupEnd',
+    'time', 'timeLog', 'timeEnd',
+  ];
   scope.console ??= Object.fromEntries(methods.map((name) => [name, quiet]));
   for (const name of ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval']) scope[name] ??= quiet;
 }

@@ -7,6 +7,17 @@ interface Console {
   warn(...values: unknown[]): void;
   error(...values: unknown[]): void;
   debug(...values: unknown[]): void;
+  trace(...values: unknown[]): void;
+  dir(value: unknown): void;
+  table(value: unknown): void;
+  assert(right: unknown, ...values: unknown[]): void;
+  group(...values: unknown[]): void;
+  groupEnd(): void;
+  count(label?: string): void;
+  countReset(label?: string): void;
+  time(label?: string): void;
+  timeLog(label?: string, ...values: unknown[]): void;
+  timeEnd(label?: string): void;
 }
 /** Writes to the log of the step. */
 declare var console: Console;

@@ -3,19 +3,27 @@
 
 import '../web/install';
 import { currentStep, host, log, timer, type Timer } from './host';
-import { show } from './show';
+import { format, show } from './show';
 
 const g = globalThis as any;
 
 function installConsole(): void {
-  const write = (...values: any[]) => log(currentStep(), values.map(show).join(' '));
+  const write = (...values: any[]) => log(currentStep(), format(values));
   const times = new Map<string, number>();
+  const counts = new Map<string, number>();
+  const elapsed = (label: string) => `${label}: ${Date.now() - (times.get(label) ?? Date.now())}ms`;
+  const count = (label: string) => counts.set(label, (counts.get(label) ?? 0) + 1).get(label);
   g.console = {
-    log: write, info: write, warn: write, error: write, debug: write, trace: write, dir: (v: any) => write(v),
+    log: write, info: write, warn: write, error: write, debug: write, trace: write, dir: (v: any) => write(show(v)), dirxml: write,
     assert: (ok: any, ...values: any[]) => { if (!ok) write('Assertion failed:', ...values); },
-    group: write, groupEnd: () => {}, table: write,
+    group: write, groupCollapsed: write, groupEnd: () => {}, table: (v: any) => write(show(v)),
+    count: (label = 'default') => write(`${label}: ${count(label)}`), countReset: (label = 'default') => void counts.delete(label),
     time: (label = 'default') => void times.set(label, Date.now()),
-    timeEnd: (label = 'default') => write(`${label}: ${Date.now() - (times.get(label) ?? Date.now())}ms`),
+    timeLog: (label = 'default', ...values: any[]) => write(elapsed(label), ...values),
+    timeEnd: (label = 'default') => {
+      write(elapsed(label));
+      times.delete(label);
+    },
   };
 }
 

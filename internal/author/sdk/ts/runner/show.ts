@@ -21,3 +21,19 @@ export function show(value: any): string {
     return Object.prototype.toString.call(value);
   }
 }
+
+/** Values side by side. A text in front may hold %s, %d, %i, %f, %j, %o and %O in place of those after it. */
+export function format(values: any[]): string {
+  const [first, ...rest] = values;
+  if (typeof first !== 'string' || rest.length === 0) return values.map(show).join(' ');
+  const text = first.replace(/%([sdifjoO%])/g, (mark, kind) => {
+    if (kind === '%') return '%';
+    return rest.length === 0 ? mark : formatted(kind, rest.shift());
+  });
+  return [text, ...rest.map(show)].join(' ');
+}
+
+function formatted(kind: string, value: any): string {
+  if (kind === 'd' || kind === 'f') return String(typeof value === 'bigint' ? value : Number(value));
+  return kind === 'i' ? String(parseInt(value, 10)) : show(value);
+}

@@ -72,15 +72,15 @@ function texts(values: unknown[]): string[] {
 
 function literal(values: unknown[]): Omit<InputDescriptor, 'optional' | 'nullable' | 'default'> {
   if (values.length > 1) return { type: 'enum', values: texts(values) };
-  if (!['string', 'number', 'boolean'].includes(typeof values[0])) throw new Error('a literal must be text, a number or a boolean');
+  if (!['string', 'number', 'boolean'].includes(typeof values[0]) || typeof values[0] === 'number' && !Number.isFinite(values[0])) throw new Error(`a literal must be text, a number or a boolean, not ${shown(values[0])}`);
   return { type: 'literal', literal: values[0] };
 }
 
 function textBounds(checks: any[]): { min?: number; max?: number; pattern?: string } {
   const bounds: { min?: number; max?: number; pattern?: string } = {};
   for (const c of checks) {
-    if (c.check === 'min_length') bounds.min = Math.max(bounds.min ?? 0, c.minimum);
-    else if (c.check === 'max_length') bounds.max = Math.min(bounds.max ?? Infinity, c.maximum);
+    if (c.check === 'min_length') bounds.min = larger(bounds.min, c.minimum);
+    else if (c.check === 'max_length') bounds.max = smaller(bounds.max, c.maximum);
     else if (c.check === 'length_equals') bounds.min = bounds.max = c.length;
     else if (c.check === 'string_format' && c.format === 'regex') bounds.pattern = c.pattern.source;
     else throw new Error(`the check '${c.format ?? c.check}' cannot be part of an input: use min, max or regex`);
@@ -97,16 +97,25 @@ function numeric(checks: any[]): Omit<InputDescriptor, 'optional' | 'nullable' |
     throw new Error('a bound of a number must be inclusive: use min and max');
   };
   for (const c of checks) {
-    if (c.check === 'greater_than') bounds.min = Math.max(bounds.min ?? -Infinity, c.value + step(c));
-    else if (c.check === 'less_than') bounds.max = Math.min(bounds.max ?? Infinity, c.value - step(c));
+    if (c.check === 'greater_than') bounds.min = larger(bounds.min, c.value + step(c));
+    else if (c.check === 'less_than') bounds.max = smaller(bounds.max, c.value - step(c));
     else if (c.check !== 'number_format') throw new Error(`the check '${c.check}' cannot be part of an input: use int, min or max`);
     else if (c.format !== 'safeint') throw new Error(`the format '${c.format}' cannot be part of an input: use int`);
   }
   return { type: whole ? 'integer' : 'number', ...ordered(bounds) };
 }
 
+// larger and smaller give the narrower of two bounds; what is no number stays to be seen.
+const larger = (a: any, b: any) => (a === undefined || b > a ? b : a);
+const smaller = (a: any, b: any) => (a === undefined || b < a ? b : a);
+
 // ordered fixes the order in which bounds stand in a lock file, whatever the order of the author's calls.
 function ordered(b: { min?: number; max?: number; pattern?: string }): { min?: number; max?: number; pattern?: string } {
+  for (const name of ['min', 'max'] as const) {
+    const n = b[name];
+    if (n !== undefined && !(typeof n === 'number' && Math.abs(n) <= Number.MAX_SAFE_INTEGER)) throw new Error(`${name} must be a number that servers can read, not ${shown(n)}`);
+  }
+  if (b.min! > b.max!) throw new Error(`nothing fits: min ${b.min} is above max ${b.max}`);
   return { ...(b.min !== undefined && { min: b.min }), ...(b.max !== undefined && { max: b.max }), ...(b.pattern !== undefined && { pattern: b.pattern }) };
 }
 

@@ -1,6 +1,8 @@
 // The parts of the small schema builder: what answers to `zod` where a repository has not installed zod itself. Every
 // schema carries `_zod.def` in the shape of zod 4, so that one reader understands both.
 
+import { shown } from './report';
+
 /** One reason why a value does not fit, with the way to it. */
 export interface Issue {
   code: string;
@@ -142,6 +144,7 @@ export class Text extends Schema {
     return this.min(1);
   }
   regex(pattern: RegExp): this {
+    if (!(pattern instanceof RegExp)) throw new TypeError(`regex() takes a regular expression, not ${shown(pattern)}`);
     const test = new RegExp(pattern.source, pattern.flags.replace(/[gy]/g, '')); // g and y would remember a position
     return this.with(check({ check: 'string_format', format: 'regex', pattern }, 'invalid_format', `must match ${pattern}`, (v) => test.test(v)));
   }
@@ -240,7 +243,14 @@ export function expecting(expected: string, test: (v: any) => boolean): Read {
   return (v, r) => (test(v) ? v : r.add('invalid_type', `expected ${expected}, received ${kindOf(v)}`));
 }
 
+/** Refuses what is no schema of this builder, where it is made: later it would fail as something else. */
+export function needSchema(what: string, ...schemas: unknown[]): void {
+  const wrong = schemas.findIndex((s) => !(s instanceof Schema));
+  if (wrong >= 0) throw new TypeError(`${what} needs a schema such as z.string(), not ${shown(schemas[wrong])}`);
+}
+
 export function listOf(element: Schema): List {
+  needSchema('z.array', element);
   return new List({ type: 'array', element }, (v, r) => {
     if (!Array.isArray(v)) return r.add('invalid_type', `expected array, received ${kindOf(v)}`);
     return v.map((one, i) => r.at(i, () => element.run(one, r)));
@@ -248,6 +258,8 @@ export function listOf(element: Schema): List {
 }
 
 export function unionOf(options: Schema[]): Schema {
+  if (!Array.isArray(options) || options.length === 0) throw new TypeError(`z.union takes a list of schemas, not ${shown(options)}`);
+  needSchema('z.union', ...options);
   return new Schema({ type: 'union', options }, (v, r) => {
     for (const o of options) {
       const one = o.safeParse(v);
@@ -258,6 +270,8 @@ export function unionOf(options: Schema[]): Schema {
 }
 
 export function objectOf(shape: Record<string, Schema>, unknown: 'drop' | 'keep' | 'strict' = 'drop'): Obj {
+  if (kindOf(shape) !== 'object') throw new TypeError(`z.object takes a map of schemas, not ${shown(shape)}`);
+  for (const [key, schema] of Object.entries(shape)) needSchema(`z.object: ${key}`, schema);
   return new Obj({ type: 'object', shape, unknown }, (v, r) => {
     if (v === null || typeof v !== 'object' || Array.isArray(v)) return r.add('invalid_type', `expected object, received ${kindOf(v)}`);
     const result: Record<string, unknown> = unknown === 'keep' ? { ...v } : {};

@@ -1,9 +1,10 @@
 // The schema builder `z`, also what `zod` means where a repository has not installed it.
 
 import { shown } from './report';
-import { Schema, Text, Num, List, Obj, SchemaError, expecting, simple, listOf, unionOf, objectOf, kindOf } from './schema';
+import { Schema, Text, Num, List, Obj, SchemaError, expecting, simple, listOf, needSchema, unionOf, objectOf, kindOf } from './schema';
 
 function enumOf(values: readonly string[] | Record<string, string>): Schema {
+  if (values === null || typeof values !== 'object') throw new TypeError(`z.enum takes a list of texts, not ${shown(values)}`);
   const entries = Array.isArray(values) ? Object.fromEntries(values.map((v) => [v, v])) : values as Record<string, string>;
   const options = Object.values(entries);
   const expected = `one of ${options.map((o) => shown(o)).join(', ')}`;
@@ -18,6 +19,7 @@ function literalOf(value: any): Schema {
 }
 
 function recordOf(key: Schema, value: Schema): Schema {
+  needSchema('z.record', key, value);
   return new Schema({ type: 'record', keyType: key, valueType: value }, (v, r) => {
     if (v === null || typeof v !== 'object' || Array.isArray(v)) return r.add('invalid_type', `expected record, received ${kindOf(v)}`);
     return Object.fromEntries(Object.entries(v).map(([k, one]) => r.at(k, () => [key.run(k, r), value.run(one, r)])));
@@ -25,6 +27,8 @@ function recordOf(key: Schema, value: Schema): Schema {
 }
 
 function tupleOf(items: Schema[]): Schema {
+  if (!Array.isArray(items)) throw new TypeError(`z.tuple takes a list of schemas, not ${shown(items)}`);
+  needSchema('z.tuple', ...items);
   return new Schema({ type: 'tuple', items }, (v, r) => {
     if (!Array.isArray(v) || v.length !== items.length) return r.add('invalid_type', `expected a list of ${items.length}`);
     return items.map((s, i) => r.at(i, () => s.run(v[i], r)));
