@@ -17,30 +17,18 @@ import (
 // is the first behind a line, counted from 1, else the first of all. A script without it gives "".
 func quote(script string, line int, function string) string {
 	tokens, wanted := scan(script), scan(function)
-	if len(wanted) == 0 {
-		return ""
-	}
-	behind, row := -1, 1
-	found := -1
+	found, row := -1, 1
 	for i := range tokens {
 		if i > 0 {
 			row += strings.Count(script[tokens[i-1].start:tokens[i].start], "\n")
 		}
-		if !begins(tokens[i:], wanted) {
-			continue
-		}
-		if found < 0 {
-			found = i
-		}
-		if row >= line {
-			behind = i
-			break
+		if (found < 0 || row >= line) && begins(tokens[i:], wanted) {
+			if found = i; row >= line {
+				break
+			}
 		}
 	}
-	if behind >= 0 {
-		found = behind
-	}
-	if found < 0 {
+	if found < 0 || len(wanted) == 0 {
 		return ""
 	}
 	return layOut(script, tokens[found].start, tokens[found+len(wanted)-1].end)

@@ -86,6 +86,27 @@ export default workflow('ci', {
 	}
 }
 
+// Whatever is laid out stays the same program.
+func TestLayingOutKeepsTheProgram(t *testing.T) {
+	sources, err := filepath.Glob("../sdk/ts/*/*.ts")
+	if err != nil || len(sources) < 40 {
+		t.Fatalf("%d sources: %v", len(sources), err)
+	}
+	words := func(script string) (list []string) {
+		for _, token := range scan(script) {
+			list = append(list, token.text)
+		}
+		return list
+	}
+	for _, source := range sources {
+		script := bundle.Strip(source, read(t, source)).Text
+		again := bundle.Strip("again.js", layOut(script, 0, len(script))).Text
+		if diff := cmp.Diff(words(script), words(again)); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", source, diff)
+		}
+	}
+}
+
 // The places of steps in a sample lock count lines and columns of the script that another compiler has made of the sample.
 // Laid out as we do it, every step of every sample stands at that column, and as many lines below the first.
 func TestSamplesAreLaidOutAsTheirCompilerDid(t *testing.T) {
