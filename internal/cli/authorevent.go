@@ -42,7 +42,7 @@ type trial struct {
 
 	repo   local.Repository
 	lock   *lockfile.File
-	stale  bool // the lock file on disk is another one
+	stale  string // what is wrong with the lock file on disk, "" for nothing
 	kept   []compile.Fixture
 	known  local.Secrets
 	event  ci.Event
@@ -165,13 +165,24 @@ func (t *trial) compile(ctx context.Context) error {
 	if err != nil {
 		return noFolder(err)
 	}
-	t.stale, t.kept = result.Changed, result.Fixtures
+	t.stale, t.kept = staleness(result), result.Fixtures
 	lock, bad := lockfile.Load(result.Lock, t.repo.Name, "working tree")
 	if bad != nil {
 		return bad
 	}
 	t.lock = lock
 	return nil
+}
+
+// staleness says what a server would find, which goes by the lock file that is there.
+func staleness(result compile.Result) string {
+	if !result.Changed {
+		return ""
+	}
+	if _, err := os.Stat(result.Path); errors.Is(err, fs.ErrNotExist) {
+		return "Note: there is no lock file yet, and servers go by it: run kici compile and commit it"
+	}
+	return "Note: the lock file is out of date, and servers go by it: run kici compile and commit it"
 }
 
 func workflowNames(list []lockfile.Workflow) []string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/agent/local"
 	"kici/internal/author/compile"
 )
 
@@ -121,10 +122,10 @@ func (i *initRun) run(ctx context.Context) error {
 		return err
 	}
 	made.Files = append(made.Files, compile.File{Path: filepath.ToSlash(filepath.Join(i.o.KiciDir, compile.LockName)), About: "what servers read; kici compile writes it"})
-	return i.tell(made, result)
+	return i.tell(ctx, made, result)
 }
 
-func (i *initRun) tell(made compile.InitResult, result compile.Result) error {
+func (i *initRun) tell(ctx context.Context, made compile.InitResult, result compile.Result) error {
 	if i.json {
 		return i.printJSON(map[string]any{"preset": made.Preset.Name, "workflow": made.Workflow, "lockFile": result.Path, "files": made.Files, "kept": slices.Concat([]string{}, made.Kept)})
 	}
@@ -144,6 +145,9 @@ func (i *initRun) tell(made compile.InitResult, result compile.Result) error {
 		fmt.Fprintf(i.Stdout, "  %-*s  %s\n", width, file.Path, file.About)
 	}
 	flag := i.kiciDirFlag()
+	if repo, err := local.Describe(ctx, i.o.Dir); err == nil && repo.Root == "" {
+		fmt.Fprintf(i.Stdout, "\nThis is no repository of git yet: git init makes it one.\n")
+	}
 	fmt.Fprintf(i.Stdout, "\nTry it with kici run local push%s. After a change of %s run kici compile%s, and commit both.\n", flag, made.Workflow, flag)
 	return nil
 }

@@ -252,12 +252,10 @@ func (t *trial) printPreview(list []previewed) {
 		fmt.Fprintln(t.Stdout)
 		one.print(t.Stdout)
 	}
-	if t.stale {
-		fmt.Fprintln(t.Stderr, staleNote)
+	if t.stale != "" {
+		fmt.Fprintln(t.Stderr, t.stale)
 	}
 }
-
-const staleNote = "Note: the lock file is out of date, and servers go by it: run kici compile and commit it"
 
 func mark(passed bool) string {
 	if passed {

@@ -125,8 +125,8 @@ func (l *localRun) run(cmd *cobra.Command, args []string) error {
 	if err := l.prepare(cmd, args[0]); err != nil {
 		return err
 	}
-	if l.stale && !l.quiet {
-		fmt.Fprintln(l.Stderr, staleNote)
+	if l.stale != "" && !l.quiet {
+		fmt.Fprintln(l.Stderr, l.stale)
 	}
 	works, err := l.works()
 	if err != nil {
