@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -203,11 +204,12 @@ export default workflow('ci', { concurrency: { group: ({ branch, event }) => bra
 			name string
 			acks []ConcurrencyAck
 			want string // error, "" for success
+			log  []string
 		}{
-			{"proceed", []ConcurrencyAck{{Action: "proceed"}}, ""},
-			{"wait, then proceed", []ConcurrencyAck{{Action: "wait"}, {Action: "proceed"}}, ""},
-			{"cancel", []ConcurrencyAck{{Action: "cancel", Reason: "superseded"}}, "Cancelled by concurrency policy: superseded"},
-			{"wait twice", []ConcurrencyAck{{Action: "wait"}, {Action: "wait"}}, "Concurrency: unexpected second wait ack"},
+			{"proceed", []ConcurrencyAck{{Action: "proceed"}}, "", []string{"proceeding with execution"}},
+			{"wait, then proceed", []ConcurrencyAck{{Action: "wait", Reason: "full"}, {Action: "proceed"}}, "", []string{"queued (full), waiting for slot to free", "proceeding with execution"}},
+			{"cancel", []ConcurrencyAck{{Action: "cancel", Reason: "superseded"}}, "Cancelled by concurrency policy: superseded", nil},
+			{"wait twice", []ConcurrencyAck{{Action: "wait"}, {Action: "wait"}}, "Concurrency: unexpected second wait ack", []string{"queued, waiting for slot to free"}},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
@@ -224,6 +226,15 @@ export default workflow('ci', { concurrency: { group: ({ branch, event }) => bra
 					j.succeeded()
 				} else {
 					j.failed(tt.want)
+				}
+				var got []string
+				for _, line := range j.Logs[JobLog] {
+					if text, ok := strings.CutPrefix(line, "[kici] Concurrency: "); ok {
+						got = append(got, text)
+					}
+				}
+				if diff := cmp.Diff(tt.log, got); diff != "" || !slices.Contains(j.Logs[JobLog], "[kici] Concurrency group: main-push") {
+					t.Errorf("log: %v %s", j.Logs[JobLog], diff)
 				}
 			})
 		}

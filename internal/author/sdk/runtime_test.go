@@ -372,3 +372,27 @@ export function chain(n) {
 		t.Errorf("a long chain gives %s %s", got, thrown)
 	}
 }
+
+func TestSlipsOfTheHandAreNear(t *testing.T) {
+	vm := machine(t, `import { suggest } from './spelling';
+export const near = (word, candidates) => suggest(word, candidates) ?? null;`)
+	tests := []struct {
+		word       any
+		candidates []string
+		want       string
+	}{
+		{"biuld", []string{"test", "build"}, `"did you mean 'build'?"`},
+		{"Build", []string{"build"}, `"did you mean 'build'?"`},
+		{"deploy", []string{"test", "build"}, "null"},
+		{"a", []string{"b"}, "null"}, // any other letter would be as near
+		{"A", []string{"b", "a"}, `"did you mean 'a'?"`},
+		{"ac", []string{"ab"}, `"did you mean 'ab'?"`},
+		{"", []string{"a"}, "null"},
+		{7, []string{"a"}, "null"},
+	}
+	for _, tt := range tests {
+		if got, thrown := call(t, vm, "near", tt.word, tt.candidates); got != tt.want || thrown != "" {
+			t.Errorf("%v: got %s %s, want %s", tt.word, got, thrown, tt.want)
+		}
+	}
+}

@@ -156,7 +156,7 @@ declare module '@kici-dev/sdk' {
     /** Another spelling of `environments`. */
     contexts?: (string | ((event: EventEnvelope) => Awaitable<string>))[];
     /** More environment variables. */
-    env?: Record<string, string | number | boolean> | ((event: EventEnvelope) => Awaitable<Record<string, string>>);
+    env?: Record<string, string | number | boolean> | ((event: EventEnvelope) => Awaitable<Record<string, string | number | boolean>>);
     /** Jobs of one group never run at the same time. Default: the first of `environments` when that is a plain name. */
     concurrencyGroup?: string | ((event: EventEnvelope) => Awaitable<string>);
     /** Conditions; when one is false the job's steps are skipped and the job succeeds. */

@@ -17,11 +17,14 @@ export async function takeSlot(job: Job): Promise<void> {
   host.emit({ type: 'concurrency.report', group: name });
   let ack = await job.agent.nextAck(answerMs);
   if (ack?.action === 'wait') {
-    log(jobLog, `[kici] Waiting for the concurrency group${ack.reason ? `: ${ack.reason}` : ''}`);
+    log(jobLog, `[kici] Concurrency: queued${ack.reason ? ` (${ack.reason})` : ''}, waiting for slot to free`);
     ack = await job.agent.nextAck(job.request.concurrencyWaitTimeoutMs || waitMs);
     if (ack?.action === 'wait') throw new Error('Concurrency: unexpected second wait ack');
   }
-  if (ack?.action === 'proceed') return;
+  if (ack?.action === 'proceed') {
+    log(jobLog, '[kici] Concurrency: proceeding with execution');
+    return;
+  }
   throw new Error(`Cancelled by concurrency policy: ${ack?.reason ?? 'no answer in time'}`);
 }
 

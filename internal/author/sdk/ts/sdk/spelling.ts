@@ -9,7 +9,7 @@ export function suggest(word: unknown, candidates: string[]): string | undefined
 /** The candidate most like the word, if one is near enough to be a slip of the hand. */
 export function nearest(word: string, candidates: string[]): string | undefined {
   let best: string | undefined;
-  let least = Math.max(1, Math.floor(word.length / 3)) + 1;
+  let least = Math.min(Math.max(1, Math.floor(word.length / 3)) + 1, word.length); // of one letter, nothing is left to be meant
   for (const c of candidates) {
     const d = distance(word.toLowerCase(), c.toLowerCase());
     if (d < least) [best, least] = [c, d];
