@@ -59,6 +59,9 @@ func (c *compileRun) run(ctx context.Context) error {
 	if c.watch {
 		return c.watchOn(ctx)
 	}
+	if _, eyes := terminal(c.Stderr); eyes && c.o.Typecheck {
+		fmt.Fprintln(c.Stderr, "Checking types …") // which takes seconds
+	}
 	result, err := compile.Compile(ctx, c.o)
 	if c.json {
 		return c.printResult(result, err)
