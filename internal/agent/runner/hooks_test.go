@@ -114,7 +114,7 @@ func TestCheckMode(t *testing.T) {
 		secret := map[string]any{"T": "token-value"}
 		for mode, want := range map[string]string{
 			"apply": "success/ skipped/skipped success/applied",
-			"check": "skipped/no_check skipped/skipped success/dry-run",
+			"check": "skipped/no_check skipped/skipped success/dry-run", "check-fail-on-drift": "skipped/no_check skipped/skipped success/dry-run",
 		} {
 			j := run(t, host, source, map[string]any{"checkMode": mode, "secrets": secret}).succeeded()
 			var got []string
@@ -131,6 +131,32 @@ func TestCheckMode(t *testing.T) {
 			if _, applied := j.Complete.Outputs["drift"]; applied != (mode == "apply") {
 				t.Errorf("%s: outputs %v", mode, j.Complete.Outputs)
 			}
+		}
+	})
+}
+
+// In a run that only looks, nobody is asked about a step that is not run, and nothing goes with it; what looks is
+// executed as ever.
+func TestStepsWithoutACheckAreLeftAlone(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, `import { workflow, job, step, parallel, rule } from '@kici-dev/sdk';
+const run = async () => ({ ran: true });
+export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', beforeStep: async () => {}, afterStep: async () => {}, steps: [
+  step('plain', { approval: true, cache: { key: 'k', paths: 'p' }, run }), parallel([step('a', run), step('b', run)], { maxParallel: 1 }), step('ruled', { rules: [rule('never', () => false)], run }),
+  step('looks', { check: async () => ({ n: 1 }), summarize: (d) => d, run }),
+] })] });`, map[string]any{"checkMode": "check"}).succeeded()
+		if got := strings.Join(j.Order, ", "); got != "start plain, skipped plain, pending b, start a, skipped a, start b, skipped b, skipped ruled, "+
+			"start beforeStep, success beforeStep, start looks, success looks, start afterStep, success afterStep" {
+			t.Error(got)
+		}
+		if len(j.Requests) > 0 || len(j.Complete.Outputs) > 0 {
+			t.Errorf("%+v %v", j.Requests, j.Complete.Outputs)
+		}
+		if a, ruled := j.step("a"), j.step("ruled"); a.CheckOutcome != "no_check" || a.GroupID != "g0" || ruled.CheckOutcome != "" {
+			t.Errorf("%+v %+v", a, ruled)
+		}
+		if got := j.step("looks").DriftSummary; got != `{"n":1}` {
+			t.Errorf("summary %s", got)
 		}
 	})
 }

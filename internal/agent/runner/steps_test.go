@@ -48,12 +48,16 @@ func TestOutputsMustFitTheirSchemasAndJSON(t *testing.T) {
   step('good', { outputs: { n: z.number() }, run: async () => ({ n: 1 }) }),
   step('wrong', { continueOnError: true, outputs: { n: z.number() }, run: async () => ({ n: 'seven' }) }),
   step('cycle', { continueOnError: true, run: async () => { const a = {}; a.a = a; return a; } }),
-  step('none', async () => null)`), nil).failed("Step 'wrong' failed")
-		equalJSON(t, j.Complete.Outputs, `{"good":{"n":1}}`)
-		if got := j.results(); got != "0:good:success 1:wrong:failed 2:cycle:failed 3:none:success" {
+  step('text', { continueOnError: true, outputs: { n: z.number().optional() }, run: async () => 'seven' }),
+  step('none', async () => null), step('nothing', { outputs: { n: z.number().optional() }, run: async () => {} })`), nil).failed("Step 'wrong' failed")
+		equalJSON(t, j.Complete.Outputs, `{"good":{"n":1},"nothing":{}}`)
+		if got := j.results(); got != "0:good:success 1:wrong:failed 2:cycle:failed 3:text:failed 4:none:success 5:nothing:success" {
 			t.Error(got)
 		}
 		if e := j.step("wrong").Error.Message; !strings.Contains(e, "output 'n'") {
+			t.Error(e)
+		}
+		if e := j.step("text").Error.Message; e != `a step with outputs must return an object that holds them, not "seven"` {
 			t.Error(e)
 		}
 		if e := j.step("cycle").Error.Message; !strings.Contains(e, "Step 'cycle' returned what JSON cannot hold") {

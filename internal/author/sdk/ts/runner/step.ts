@@ -8,6 +8,7 @@ import { observeStep } from './hooks';
 import { host, log, sleep, within } from './host';
 import { byteLength, type Job, type Status, type StepResult, type Unit } from './job';
 import { attempt, describeError, type Clock } from './outcome';
+import { show } from './show';
 import { controller, type Signal } from './signal';
 
 /** The most that the outputs of a job may have together, in bytes of JSON: they travel in one frame, of 4 MiB with all else. */
@@ -26,6 +27,10 @@ export async function runStep(job: Job, unit: Unit, signal: Signal): Promise<Ste
     return complete(job, unit, { status: 'skipped' }, 0);
   }
   if (signal.aborted) return skipCancelled(job, unit);
+  if (isIdle(job, unit)) {
+    start(unit);
+    return complete(job, unit, { status: 'skipped', extra: { checkOutcome: 'no_check' } }, 0);
+  }
   const approval = normalizeApproval(unit.step.approval);
   if (approval?.when === 'always') {
     try {
@@ -41,6 +46,14 @@ export async function runStep(job: Job, unit: Unit, signal: Signal): Promise<Ste
   await observeStep(job, 'afterStep', unit);
   return result;
 }
+
+// isIdle tells that a step has nothing to look at in a run that only looks. It is not executed, so nobody is asked to
+// approve it, and no hook or cache goes with it.
+function isIdle(job: Job, unit: Unit): boolean {
+  return modeOf(job) !== 'apply' && typeof unit.step.check !== 'function';
+}
+
+const modeOf = (job: Job) => job.request.checkMode ?? 'apply';
 
 /** Reports a step that never ran because its group had failed. */
 export function skipCancelled(job: Job, unit: Unit): StepResult {
@@ -140,21 +153,17 @@ function aborted(job: Job, unit: Unit): Ended {
 /** The step's own functions: run, or check and then run. */
 async function body(job: Job, unit: Unit, made: StepContext, clock: Clock): Promise<Ended> {
   const { step } = unit;
-  const mode = job.request.checkMode ?? 'apply';
-  if (typeof step.check !== 'function') {
-    if (mode !== 'apply') return { status: 'skipped', extra: { checkOutcome: 'no_check' } };
-    return { status: 'success', outputs: outputsOf(job, unit, await step.run(made.ctx)) };
-  }
+  if (typeof step.check !== 'function') return { status: 'success', outputs: outputsOf(job, unit, await step.run(made.ctx)) };
   const drift = await step.check(made.ctx);
   if (drift === null || drift === undefined) {
     const value = step.whenInSync ? await step.whenInSync(made.ctx) : undefined;
     return { status: 'skipped', outputs: outputsOf(job, unit, value), extra: { checkOutcome: 'skipped' } };
   }
   validateDrift(step.drift, drift);
-  const driftSummary = String((await step.summarize?.(drift)) ?? '');
+  const driftSummary = show((await step.summarize?.(drift)) ?? '');
   log(unit.index, `[kici] Drift: ${driftSummary}`);
   const found = { driftSummary, drift: driftOf(unit, drift) };
-  if (mode !== 'apply') return { status: 'success', extra: { checkOutcome: 'dry-run', ...found } };
+  if (modeOf(job) !== 'apply') return { status: 'success', extra: { checkOutcome: 'dry-run', ...found } };
   if (normalizeApproval(step.approval)?.when === 'drift') {
     clock.stop(); // people take longer than steps
     try {

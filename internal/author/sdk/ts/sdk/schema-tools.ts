@@ -1,6 +1,7 @@
 // Reading schemas, those of the SDK and those of zod 4: as inputs of a lock file, and as judges of outputs.
 
 import { shown } from './report';
+import { kindOf } from './schema';
 
 /** One input as a lock file has it. Keys without a value are left out. */
 export interface InputDescriptor {
@@ -125,6 +126,7 @@ function ordered(b: { min?: number; max?: number; pattern?: string }): { min?: n
  */
 export function validateOutputs(schemas: Record<string, any> | undefined, value: any): any {
   if (!schemas) return value;
+  if (value !== undefined && value !== null && kindOf(value) !== 'object') throw new Error(`a step with outputs must return an object that holds them, not ${shown(value)}`);
   const result = { ...(value ?? {}) };
   const wrong: string[] = [];
   for (const [key, schema] of Object.entries(schemas)) {
