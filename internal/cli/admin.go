@@ -23,7 +23,7 @@ type admin struct {
 }
 
 // adminCommand is everything that needs a server. Its flags are accepted before and after a verb.
-func (p Process) adminCommand() *cobra.Command {
+func adminCommand(p Process) *cobra.Command {
 	a := &admin{Process: p}
 	cmd := &cobra.Command{
 		Use:   "admin",

@@ -23,7 +23,7 @@ type compileRun struct {
 	watch, json, quiet, verbose bool
 }
 
-func (p Process) compileCommand() *cobra.Command {
+func compileCommand(p Process) *cobra.Command {
 	c := &compileRun{Process: p}
 	cmd := &cobra.Command{
 		Use:     "compile",

@@ -15,7 +15,7 @@ import (
 	"kici/internal/bench"
 )
 
-func (p Process) benchCommand() *cobra.Command {
+func benchCommand(p Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the whole system on this machine",
@@ -26,9 +26,9 @@ func (p Process) benchCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, m := range measures {
-		cmd.AddCommand(p.measureCommand(m))
+		cmd.AddCommand(measureCommand(p, m))
 	}
-	cmd.AddCommand(p.chaosCommand())
+	cmd.AddCommand(chaosCommand(p))
 	return cmd
 }
 
@@ -60,7 +60,7 @@ var measures = []measure{
 		example: "--agents 250", agents: 1000, run: bench.Restart},
 }
 
-func (p Process) measureCommand(m measure) *cobra.Command {
+func measureCommand(p Process, m measure) *cobra.Command {
 	o := bench.Options{N: 1, Stub: !m.real}
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -79,7 +79,7 @@ func (p Process) measureCommand(m measure) *cobra.Command {
 			if err != nil {
 				result.Status = "failed"
 			}
-			return errors.Join(p.printResult(result, asJSON), err, failedResult(result, err))
+			return errors.Join(printResult(p, result, asJSON), err, failedResult(result, err))
 		},
 	}
 	cmd.Flags().StringVar(&o.Postgres, "postgres", "", "URL of an empty PostgreSQL database to use instead of SQLite")
@@ -105,7 +105,7 @@ func failedResult(r bench.Result, err error) error {
 	return nil
 }
 
-func (p Process) printResult(r bench.Result, asJSON bool) error {
+func printResult(p Process, r bench.Result, asJSON bool) error {
 	if asJSON {
 		return p.printJSON(r)
 	}

@@ -16,7 +16,7 @@ import (
 	"kici/internal/server/chaos"
 )
 
-func (p Process) chaosCommand() *cobra.Command {
+func chaosCommand(p Process) *cobra.Command {
 	o := chaos.Options{Settle: 2 * time.Minute}
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ func (p Process) chaosCommand() *cobra.Command {
 			defer stop()
 			o.Progress = func(text string) { fmt.Fprintf(p.Stderr, "  %s\n", text) }
 			result, err := chaos.Run(ctx, o)
-			return errors.Join(p.printChaos(result, asJSON), err, failedChaos(result, err))
+			return errors.Join(printChaos(p, result, asJSON), err, failedChaos(result, err))
 		},
 	}
 	cmd.Flags().DurationVar(&o.Duration, "duration", time.Minute, "how long the killer is at work")
@@ -72,7 +72,7 @@ func failedChaos(r chaos.Result, err error) error {
 	return nil
 }
 
-func (p Process) printChaos(r chaos.Result, asJSON bool) error {
+func printChaos(p Process, r chaos.Result, asJSON bool) error {
 	if asJSON {
 		return p.printJSON(r)
 	}

@@ -55,12 +55,12 @@ func Run(ctx context.Context, args []string, p Process) int {
 	}
 	root := newRoot(p, rest)
 	root.SetArgs(rest)
-	return p.conclude(root.ExecuteContext(ctx), len(rest) > 0 && rest[0] == "admin")
+	return conclude(p, root.ExecuteContext(ctx), len(rest) > 0 && rest[0] == "admin")
 }
 
 // conclude prints the error and gives its exit code. Administration has only one code for all errors, as its scripts
 // have always known it. An exit without a cause is no error.
-func (p Process) conclude(err error, admin bool) int {
+func conclude(p Process, err error, admin bool) int {
 	if err == nil {
 		return 0
 	}
@@ -94,14 +94,14 @@ func newRoot(p Process, args []string) *cobra.Command {
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{code: exitUsage, cause: err} })
-	verbs := p.verbs()
+	wanted := verbs()
 	if len(args) > 0 {
-		if i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] }); i >= 0 {
-			verbs = verbs[i : i+1]
+		if i := slices.IndexFunc(wanted, func(v verb) bool { return v.name == args[0] }); i >= 0 {
+			wanted = wanted[i : i+1]
 		}
 	}
-	for _, v := range verbs {
-		root.AddCommand(v.command())
+	for _, v := range wanted {
+		root.AddCommand(v.command(p))
 	}
 	strict(root)
 	return root
@@ -125,18 +125,18 @@ func strict(cmd *cobra.Command) {
 // verb is a command that can be made, by its name.
 type verb struct {
 	name    string
-	command func() *cobra.Command
+	command func(Process) *cobra.Command
 }
 
-func (p Process) verbs() []verb {
-	return append(p.daemons(),
-		verb{"compile", p.compileCommand},
-		verb{"init", p.initCommand},
-		verb{"preview", p.previewCommand},
-		verb{"fixture", p.fixtureCommand},
-		verb{"hook", p.hookCommand},
-		verb{"admin", p.adminCommand},
-		verb{"version", p.versionCommand},
-		verb{"__runner", p.runnerCommand},
+func verbs() []verb {
+	return append(daemons(),
+		verb{"compile", compileCommand},
+		verb{"init", initCommand},
+		verb{"preview", previewCommand},
+		verb{"fixture", fixtureCommand},
+		verb{"hook", hookCommand},
+		verb{"admin", adminCommand},
+		verb{"version", versionCommand},
+		verb{"__runner", runnerCommand},
 	)
 }

@@ -134,7 +134,7 @@ func employ(t *testing.T, home *servertest.Home, args []string) {
 
 func TestVerbIsMadeAloneAndIsTheSameAsAmongAll(t *testing.T) {
 	all := newRoot(Process{}, nil)
-	for _, v := range (Process{}).verbs() {
+	for _, v := range verbs() {
 		among, _, err := all.Find([]string{v.name})
 		if err != nil || among == all {
 			t.Errorf("%s is not found among all: %v", v.name, err)

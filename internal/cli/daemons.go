@@ -24,9 +24,9 @@ import (
 )
 
 // daemons are the verbs that serve until they are stopped.
-func (p Process) daemons() []verb {
-	return []verb{{"demo", p.demoCommand}, {"bench", p.benchCommand}, {"up", p.upCommand}, {"server", p.serverCommand},
-		{"agent", p.agentCommand}, {"run", p.runCommand}}
+func daemons() []verb {
+	return []verb{{"demo", demoCommand}, {"bench", benchCommand}, {"up", upCommand}, {"server", serverCommand},
+		{"agent", agentCommand}, {"run", runCommand}}
 }
 
 // serverFlags are the flags that stand for settings, by key.
@@ -58,7 +58,7 @@ func (f *serverFlags) given(cmd *cobra.Command) map[string]string {
 	return out
 }
 
-func (p Process) serverCommand() *cobra.Command {
+func serverCommand(p Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run the orchestrator",
@@ -69,13 +69,13 @@ func (p Process) serverCommand() *cobra.Command {
 	}
 	flags := addServerFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.serve(cmd.Context(), flags.file, flags.given(cmd), nil)
+		return serve(p, cmd.Context(), flags.file, flags.given(cmd), nil)
 	}
 	return cmd
 }
 
 // serve runs a server until ctx ends or a signal says so. started is told where it listens; its error ends the server.
-func (p Process) serve(ctx context.Context, file string, flags map[string]string, started func(ctx context.Context, s *server.Server, log *slog.Logger) error) error {
+func serve(p Process, ctx context.Context, file string, flags map[string]string, started func(ctx context.Context, s *server.Server, log *slog.Logger) error) error {
 	c, report, err := server.LoadConfig(file, p.Environ, flags)
 	if err != nil {
 		return fmt.Errorf("the settings are not right, the server does not start:\n%w", err)
@@ -113,7 +113,7 @@ func (p Process) serve(ctx context.Context, file string, flags map[string]string
 	return errors.Join(err, s.Stop())
 }
 
-func (p Process) agentCommand() *cobra.Command {
+func agentCommand(p Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "agent",
 		Short: "Run an agent, which takes jobs from a server",
@@ -138,7 +138,7 @@ func (p Process) agentCommand() *cobra.Command {
 }
 
 // runnerCommand is the process in which an agent runs the steps of one job. People have no use for it.
-func (p Process) runnerCommand() *cobra.Command {
+func runnerCommand(p Process) *cobra.Command {
 	return &cobra.Command{
 		Use:    "__runner",
 		Hidden: true,
@@ -152,7 +152,7 @@ func (p Process) runnerCommand() *cobra.Command {
 	}
 }
 
-func (p Process) upCommand() *cobra.Command {
+func upCommand(p Process) *cobra.Command {
 	var labels []string
 	cmd := &cobra.Command{
 		Use:     "up",
@@ -164,8 +164,8 @@ func (p Process) upCommand() *cobra.Command {
 	flags := addServerFlags(cmd)
 	cmd.Flags().StringSliceVar(&labels, "labels", []string{"linux", "default"}, "labels of the agent, beside those of the machine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.serve(cmd.Context(), flags.file, flags.given(cmd), func(ctx context.Context, s *server.Server, log *slog.Logger) error {
-			return p.runOwnAgent(ctx, s, labels)
+		return serve(p, cmd.Context(), flags.file, flags.given(cmd), func(ctx context.Context, s *server.Server, log *slog.Logger) error {
+			return runOwnAgent(p, ctx, s, labels)
 		})
 	}
 	return cmd
@@ -173,7 +173,7 @@ func (p Process) upCommand() *cobra.Command {
 
 // runOwnAgent runs an agent beside the server until ctx ends. An agent that ends by itself ends both: half of it would
 // look as if it worked.
-func (p Process) runOwnAgent(ctx context.Context, s *server.Server, labels []string) error {
+func runOwnAgent(p Process, ctx context.Context, s *server.Server, labels []string) error {
 	token, err := s.AgentToken(ctx, "kici up")
 	if err != nil {
 		return err

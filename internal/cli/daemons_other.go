@@ -10,10 +10,10 @@ import (
 
 // daemons are the verbs that serve: none here. Servers and agents run on Linux and macOS; this system has the verbs of
 // authors and of administration.
-func (p Process) daemons() []verb { return nil }
+func daemons() []verb { return nil }
 
 // runnerCommand is for agents, which do not run here.
-func (p Process) runnerCommand() *cobra.Command {
+func runnerCommand(Process) *cobra.Command {
 	return &cobra.Command{
 		Use:    "__runner",
 		Hidden: true,

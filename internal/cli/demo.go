@@ -14,7 +14,7 @@ import (
 	"kici/internal/demo"
 )
 
-func (p Process) demoCommand() *cobra.Command {
+func demoCommand(p Process) *cobra.Command {
 	var o demo.Options
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -33,7 +33,7 @@ func (p Process) demoCommand() *cobra.Command {
 			}
 			result, err := demo.Run(ctx, o)
 			if asJSON {
-				return p.demoJSON(result, err)
+				return demoJSON(p, result, err)
 			}
 			if err != nil {
 				return fmt.Errorf("the demo failed: %w", err)
@@ -49,7 +49,7 @@ func (p Process) demoCommand() *cobra.Command {
 }
 
 // demoJSON prints the result as one line, whatever it is.
-func (p Process) demoJSON(result demo.Result, err error) error {
+func demoJSON(p Process, result demo.Result, err error) error {
 	if err != nil && result.Status == "" {
 		result.Status = "failed"
 	}

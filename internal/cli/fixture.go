@@ -27,7 +27,7 @@ type fixtures struct {
 	json    bool
 }
 
-func (p Process) fixtureCommand() *cobra.Command {
+func fixtureCommand(p Process) *cobra.Command {
 	f := &fixtures{Process: p}
 	var output string
 	cmd := &cobra.Command{

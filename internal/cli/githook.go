@@ -35,12 +35,12 @@ var hookTasks = map[string]string{
 	"pre-push":   "kici compile --quiet --check@FLAG@",
 }
 
-func (p Process) hookCommand() *cobra.Command {
+func hookCommand(p Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "hook", Short: "Hooks of git in this repository", Example: "  kici hook install", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.hookInstallCommand())
+	cmd.AddCommand(hookInstallCommand(p))
 	return cmd
 }
 
@@ -51,7 +51,7 @@ type hookInstall struct {
 	push, git, force bool
 }
 
-func (p Process) hookInstallCommand() *cobra.Command {
+func hookInstallCommand(p Process) *cobra.Command {
 	h := &hookInstall{Process: p}
 	cmd := &cobra.Command{
 		Use:   "install",

@@ -28,7 +28,7 @@ type initRun struct {
 	elsewhere               string // words for where it is made when that is not here
 }
 
-func (p Process) initCommand() *cobra.Command {
+func initCommand(p Process) *cobra.Command {
 	i := &initRun{Process: p}
 	cmd := &cobra.Command{
 		Use:   "init",

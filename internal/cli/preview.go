@@ -21,7 +21,7 @@ import (
 	"kici/internal/decide/trigger"
 )
 
-func (p Process) previewCommand() *cobra.Command {
+func previewCommand(p Process) *cobra.Command {
 	t := &trial{Process: p}
 	cmd := &cobra.Command{
 		Use:   "preview [EVENT]",

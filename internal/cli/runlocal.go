@@ -47,16 +47,16 @@ type localRun struct {
 	failOnDrift bool
 }
 
-func (p Process) runCommand() *cobra.Command {
+func runCommand(p Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run workflows yourself", Example: "  kici run local push", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.runLocalCommand())
+	cmd.AddCommand(runLocalCommand(p))
 	return cmd
 }
 
-func (p Process) runLocalCommand() *cobra.Command {
+func runLocalCommand(p Process) *cobra.Command {
 	l := &localRun{trial: trial{Process: p}}
 	cmd := &cobra.Command{
 		Use:   "local EVENT",

@@ -9,7 +9,7 @@ import (
 	"kici/internal/kit/version"
 )
 
-func (p Process) versionCommand() *cobra.Command {
+func versionCommand(p Process) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
