@@ -1,29 +1,28 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 )
 
 // admin is what every verb of administration has: the process, how to reach the server, and how to print.
 type admin struct {
-	Process
+	console.Process
 	where client.Where
 	org   string
 	json  bool
 }
 
 // adminCommand is everything that needs a server. Its flags are accepted before and after a verb.
-func adminCommand(p Process) *cobra.Command {
+func adminCommand(p console.Process) *cobra.Command {
 	a := &admin{Process: p}
 	cmd := &cobra.Command{
 		Use:   "admin",
@@ -51,7 +50,7 @@ func (a *admin) connect() (*client.Client, error) {
 	if a.where.Token != "" {
 		fmt.Fprintln(a.Stderr, "Warning: --token can be seen by other users of this machine; prefer KICI_ADMIN_TOKEN")
 	}
-	a.where.Env = a.env
+	a.where.Env = a.Env
 	return client.Connect(a.where)
 }
 
@@ -66,71 +65,13 @@ func (a *admin) with(verb func(ctx context.Context, c *client.Client, args []str
 	}
 }
 
-// env is a variable of the process, "" when it is not set.
-func (p Process) env(name string) string {
-	for i := len(p.Environ) - 1; i >= 0; i-- {
-		if value, ok := strings.CutPrefix(p.Environ[i], name+"="); ok {
-			return value
-		}
-	}
-	return ""
-}
-
-// group is a verb that has verbs of its own.
-func group(use, short string, aliases []string, verbs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Aliases: aliases, Short: short, Args: cobra.NoArgs, Example: examples(verbs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(verbs...)
-	return cmd
-}
-
-// examples joins the examples of verbs.
-func examples(verbs []*cobra.Command) string {
-	var out []string
-	for _, v := range verbs {
-		if v.Example != "" {
-			out = append(out, v.Example)
-		}
-	}
-	return strings.Join(out, "\n")
-}
-
-// terminal gives the descriptor of a stream that is a terminal.
-func terminal(stream any) (fd int, ok bool) {
-	f, isFile := stream.(*os.File)
-	if !isFile || !term.IsTerminal(int(f.Fd())) {
-		return 0, false
-	}
-	return int(f.Fd()), true
-}
-
-// confirm asks before something is lost. Without a terminal there is nobody to ask: the answer is no.
-func (a *admin) confirm(yes bool, question string) error {
-	if yes {
-		return nil
-	}
-	_, asked := terminal(a.Stdin)
-	if asked {
-		fmt.Fprintf(a.Stderr, "%s [y/N] ", question)
-		answer, _ := bufio.NewReader(a.Stdin).ReadString('\n') // an end without an answer is a no
-		if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
-			return nil
-		}
-	}
-	fmt.Fprintln(a.Stderr, "Aborted.")
-	if !asked {
-		fmt.Fprintln(a.Stderr, "Use --yes where nobody can be asked.")
-	}
-	return &exitError{code: exitFailure}
-}
-
 // maxSecret bounds what is read as a secret value. The server takes less and says so.
 const maxSecret = 1 << 20
 
 // secretValue reads a value without showing it: from a terminal without echo, else the whole of stdin without its last
 // line end. A value never comes from the command line, where other users and the shell's history see it.
 func (a *admin) secretValue(prompt string, trim bool) (string, error) {
-	if fd, ok := terminal(a.Stdin); ok {
+	if fd, ok := console.Terminal(a.Stdin); ok {
 		fmt.Fprint(a.Stderr, prompt)
 		raw, err := term.ReadPassword(fd)
 		fmt.Fprintln(a.Stderr)

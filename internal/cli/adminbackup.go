@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/kit/version"
 	"kici/internal/server"
 	"kici/internal/server/backup"
@@ -75,10 +76,10 @@ func (a *admin) backupCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(m)
+			return a.PrintJSON(m)
 		}
 		fmt.Fprintf(a.Stdout, "Backed up to %s: database of %s, %s of logs, caches and artifacts with %s %s.\n", args[0], bytesText(m.Database.Size),
-			plural(int(m.Blobs.Files), "file"), bytesText(m.Blobs.Bytes), map[bool]string{true: "included", false: "listed only"}[m.Blobs.Included])
+			console.Plural(int(m.Blobs.Files), "file"), bytesText(m.Blobs.Bytes), map[bool]string{true: "included", false: "listed only"}[m.Blobs.Included])
 		return nil
 	}
 	return cmd
@@ -125,10 +126,10 @@ func (a *admin) tellRestored(done backup.Restored, to backup.Place, err error) e
 		fmt.Fprintf(a.Stderr, "Warning: %s\n", w)
 	}
 	if a.json {
-		return a.printJSON(done)
+		return a.PrintJSON(done)
 	}
 	fmt.Fprintf(a.Stdout, "Restored the backup of %s into %s: %s of logs, caches and artifacts in place.\n",
-		done.Manifest.CreatedAt.Format(time.RFC3339), to.DataDir, plural(int(done.Blobs.Present), "file"))
+		done.Manifest.CreatedAt.Format(time.RFC3339), to.DataDir, console.Plural(int(done.Blobs.Present), "file"))
 	if done.MovedAside != "" {
 		fmt.Fprintf(a.Stdout, "What was there is in %s.\n", done.MovedAside)
 	}
@@ -143,7 +144,7 @@ type progress struct {
 }
 
 func (a *admin) progress() *progress {
-	if _, ok := terminal(a.Stderr); ok && !a.json {
+	if _, ok := console.Terminal(a.Stderr); ok && !a.json {
 		return &progress{out: a.Stderr}
 	}
 	return &progress{out: io.Discard}
@@ -166,7 +167,7 @@ func (p *progress) end() {
 // bytesText is a number of bytes as people read it.
 func bytesText(n int64) string {
 	if n < 1024 {
-		return plural(int(n), "byte")
+		return console.Plural(int(n), "byte")
 	}
 	value, units := float64(n)/1024, "KMGTPE"
 	for value >= 1024 && len(units) > 1 {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 )
 
 // contextCommand is about the deployment targets of an organisation.
 func (a *admin) contextCommand() *cobra.Command {
-	return group("context", "Contexts: variables, secrets and rules of deployment targets", []string{"contexts", "environment"},
+	return console.Group("context", "Contexts: variables, secrets and rules of deployment targets", []string{"contexts", "environment"},
 		a.contextSetCommand(), a.contextBindCommand(), a.contextVariableCommand(), a.contextListCommand(), a.contextShowCommand(),
 		a.contextDeleteCommand())
 }
@@ -44,7 +45,7 @@ func (a *admin) contextSetCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(put)
+			return a.PrintJSON(put)
 		}
 		fmt.Fprintf(a.Stdout, "context set: %s created=%t id=%s\n", args[0], put.Created, put.ContextID)
 		return nil
@@ -92,7 +93,7 @@ func (a *admin) contextBindCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(adminwire.Created{Created: created})
+			return a.PrintJSON(adminwire.Created{Created: created})
 		}
 		fmt.Fprintf(a.Stdout, "context bind: created=%t\n", created)
 		return nil
@@ -117,7 +118,7 @@ func (a *admin) contextVariableCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(map[string]bool{"set": true})
+			return a.PrintJSON(map[string]bool{"set": true})
 		}
 		fmt.Fprintf(a.Stdout, "Variable %s set in context %s.\n", args[1], args[0])
 		return nil
@@ -138,14 +139,14 @@ func (a *admin) contextListCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(list)
+			return a.PrintJSON(list)
 		}
-		t := table{what: "contexts", head: []string{"NAME", "TYPE", "ENABLED", "BRANCHES", "REVIEWERS", "SECRETS"}}
+		t := console.Table{What: "contexts", Head: []string{"NAME", "TYPE", "ENABLED", "BRANCHES", "REVIEWERS", "SECRETS"}}
 		for _, x := range list.Contexts {
-			t.row(x.Name, x.Type, strconv.FormatBool(x.Enabled), strings.Join(x.BranchRestrictions, ","),
+			t.Row(x.Name, x.Type, strconv.FormatBool(x.Enabled), strings.Join(x.BranchRestrictions, ","),
 				strings.Join(x.RequiredReviewers, ","), strings.Join(x.SecretKeys, ","))
 		}
-		t.write(a.Stdout)
+		t.Write(a.Stdout)
 		return nil
 	})
 	return cmd
@@ -164,19 +165,19 @@ func (a *admin) contextShowCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(detail)
+			return a.PrintJSON(detail)
 		}
-		t := table{what: "variables or bindings", head: []string{"KIND", "NAME", "VALUE", "FOR"}}
+		t := console.Table{What: "variables or bindings", Head: []string{"KIND", "NAME", "VALUE", "FOR"}}
 		for _, v := range detail.Variables {
-			t.row(map[bool]string{false: "variable", true: "locked variable"}[v.Locked], v.Key, v.Value, "")
+			t.Row(map[bool]string{false: "variable", true: "locked variable"}[v.Locked], v.Key, v.Value, "")
 		}
 		for _, o := range detail.Overrides {
-			t.row("override", o.Key, o.Value, o.RoutingKey)
+			t.Row("override", o.Key, o.Value, o.RoutingKey)
 		}
 		for _, b := range detail.Bindings {
-			t.row("binding", b.ScopePattern, "", b.HostPattern)
+			t.Row("binding", b.ScopePattern, "", b.HostPattern)
 		}
-		t.write(a.Stdout)
+		t.Write(a.Stdout)
 		return nil
 	})
 	return cmd
@@ -193,14 +194,14 @@ func (a *admin) contextDeleteCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		if err := a.confirm(yes, fmt.Sprintf("Delete context %s?", args[0])); err != nil {
+		if err := a.Confirm(yes, fmt.Sprintf("Delete context %s?", args[0])); err != nil {
 			return err
 		}
 		if err := c.DeleteContext(ctx, a.org, args[0]); err != nil {
 			return err
 		}
 		if a.json {
-			return a.printJSON(map[string]bool{"deleted": true})
+			return a.PrintJSON(map[string]bool{"deleted": true})
 		}
 		fmt.Fprintf(a.Stdout, "Context %s deleted.\n", args[0])
 		return nil

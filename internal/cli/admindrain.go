@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 	"kici/internal/kit/service"
@@ -21,7 +22,7 @@ const drainPoll = 2 * time.Second
 
 // orchestratorCommand is about the server process itself.
 func (a *admin) orchestratorCommand() *cobra.Command {
-	return group("orchestrator", "The server process: drain it before it is stopped", nil, a.drainCommand(), a.resumeCommand())
+	return console.Group("orchestrator", "The server process: drain it before it is stopped", nil, a.drainCommand(), a.resumeCommand())
 }
 
 func (a *admin) drainCommand() *cobra.Command {
@@ -41,9 +42,9 @@ func (a *admin) drainCommand() *cobra.Command {
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 		switch {
 		case status && wait:
-			return usage("--status looks once and --wait until the end: give one of them")
+			return console.Usage("--status looks once and --wait until the end: give one of them")
 		case timeout <= 0:
-			return usage("--timeout %v: it must be more than 0 seconds", timeout)
+			return console.Usage("--timeout %v: it must be more than 0 seconds", timeout)
 		case status:
 			return a.showDrain(c.Drain(ctx))
 		}
@@ -73,7 +74,7 @@ func (a *admin) showDrain(d adminwire.Drain, err error) error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(d)
+		return a.PrintJSON(d)
 	}
 	fmt.Fprintf(a.Stdout, "draining=%t jobsRunning=%d\n", d.Draining, d.JobsRunning)
 	return nil
@@ -89,8 +90,8 @@ func (a *admin) awaitDrained(ctx context.Context, c *client.Client, state adminw
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			fmt.Fprintf(a.Stderr, "Still draining after %s, %s running.\n", limit, plural(state.JobsRunning, "job"))
-			return &exitError{code: exitBusy}
+			fmt.Fprintf(a.Stderr, "Still draining after %s, %s running.\n", limit, console.Plural(state.JobsRunning, "job"))
+			return &console.ExitError{Code: exitBusy}
 		}
 		next, err := c.Drain(within)
 		if _, refused := errors.AsType[*client.Error](err); refused {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 )
@@ -17,7 +18,7 @@ import (
 const maxEventPayload = 1 << 20
 
 func (a *admin) eventCommand() *cobra.Command {
-	return group("event", "Events that workflows tell one another", nil, a.eventEmitCommand())
+	return console.Group("event", "Events that workflows tell one another", nil, a.eventEmitCommand())
 }
 
 func (a *admin) eventEmitCommand() *cobra.Command {
@@ -45,7 +46,7 @@ func (a *admin) eventEmitCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(made)
+			return a.PrintJSON(made)
 		}
 		fmt.Fprintf(a.Stdout, "Event %s emitted: %s\n", args[0], made.EventID)
 		return nil
@@ -58,7 +59,7 @@ func (a *admin) payload(file string) (json.RawMessage, error) {
 	source := a.Stdin
 	switch file {
 	case "":
-		return nil, usage("--payload-file is required: a file that holds a JSON object, or - for stdin")
+		return nil, console.Usage("--payload-file is required: a file that holds a JSON object, or - for stdin")
 	case "-":
 	default:
 		f, err := os.Open(file)

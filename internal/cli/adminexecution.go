@@ -5,12 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 )
 
 // executionCommand shows runs by the names of their columns, for scripts that were written for those.
 func (a *admin) executionCommand() *cobra.Command {
-	return group("execution", "Runs by the names of their columns, as older scripts read them; prefer runs", []string{"executions"},
+	return console.Group("execution", "Runs by the names of their columns, as older scripts read them; prefer runs", []string{"executions"},
 		a.executionListCommand(), a.executionShowCommand())
 }
 
@@ -32,13 +33,13 @@ func (a *admin) executionListCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(list)
+			return a.PrintJSON(list)
 		}
-		t := table{what: "executions", head: []string{"RUN", "WORKFLOW", "STATUS", "ROUTING KEY", "REPOSITORY", "REF", "COMMIT", "CREATED"}}
+		t := console.Table{What: "executions", Head: []string{"RUN", "WORKFLOW", "STATUS", "ROUTING KEY", "REPOSITORY", "REF", "COMMIT", "CREATED"}}
 		for _, e := range list.Runs {
-			t.row(e.RunID, e.WorkflowName, string(e.Status), e.RoutingKey, e.RepoIdentifier, e.Ref, short(e.SHA), when(e.CreatedAt))
+			t.Row(e.RunID, e.WorkflowName, string(e.Status), e.RoutingKey, e.RepoIdentifier, e.Ref, short(e.SHA), console.When(e.CreatedAt))
 		}
-		t.write(a.Stdout)
+		t.Write(a.Stdout)
 		return nil
 	})
 	return cmd
@@ -56,15 +57,15 @@ func (a *admin) executionShowCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(e)
+				return a.PrintJSON(e)
 			}
-			pairs(a.Stdout, [2]string{"run", e.Run.RunID}, [2]string{"workflow", e.Run.WorkflowName}, [2]string{"status", string(e.Run.Status)},
-				[2]string{"routing key", e.Run.RoutingKey}, [2]string{"reason", text(e.Run.FailureReason)})
-			t := table{what: "jobs", head: []string{"JOB", "NAME", "STATUS", "AGENT", "STARTED", "COMPLETED", "ERROR"}}
+			console.Pairs(a.Stdout, [2]string{"run", e.Run.RunID}, [2]string{"workflow", e.Run.WorkflowName}, [2]string{"status", string(e.Run.Status)},
+				[2]string{"routing key", e.Run.RoutingKey}, [2]string{"reason", console.Text(e.Run.FailureReason)})
+			t := console.Table{What: "jobs", Head: []string{"JOB", "NAME", "STATUS", "AGENT", "STARTED", "COMPLETED", "ERROR"}}
 			for _, j := range e.Jobs {
-				t.row(j.JobID, j.JobName, string(j.Status), text(j.AgentID), when(j.StartedAt), when(j.CompletedAt), text(j.ErrorMessage))
+				t.Row(j.JobID, j.JobName, string(j.Status), console.Text(j.AgentID), console.When(j.StartedAt), console.When(j.CompletedAt), console.Text(j.ErrorMessage))
 			}
-			t.write(a.Stdout)
+			t.Write(a.Stdout)
 			return nil
 		}),
 	}

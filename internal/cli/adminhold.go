@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
@@ -15,7 +16,7 @@ import (
 
 // heldRunCommand is about the gates at which runs wait for somebody.
 func (a *admin) heldRunCommand() *cobra.Command {
-	return group("held-run", "Holds: what waits for an approval, a time or a slot; approve or reject it", []string{"held-runs", "hold"},
+	return console.Group("held-run", "Holds: what waits for an approval, a time or a slot; approve or reject it", []string{"held-runs", "hold"},
 		a.heldRunListCommand(), a.heldRunDecideCommand("approve", "Approve a hold, so that what it holds goes on"),
 		a.heldRunDecideCommand("reject", "Reject a hold, so that what it holds ends"))
 }
@@ -41,13 +42,13 @@ func (a *admin) heldRunListCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(adminwire.HeldRunList{HeldRuns: holds})
+			return a.PrintJSON(adminwire.HeldRunList{HeldRuns: holds})
 		}
-		t := table{what: "holds", head: []string{"HOLD", "RUN", "WORKFLOW", "HOLDS", "TYPE", "STATUS", "WAITS FOR", "UNTIL", "REASON"}}
+		t := console.Table{What: "holds", Head: []string{"HOLD", "RUN", "WORKFLOW", "HOLDS", "TYPE", "STATUS", "WAITS FOR", "UNTIL", "REASON"}}
 		for _, h := range holds {
-			t.row(h.ID, h.RunID, h.WorkflowName, heldPart(h), string(h.HoldType), string(h.Status), clauses(h.Clauses), when(h.ExpiresAt), h.Reason.Message)
+			t.Row(h.ID, h.RunID, h.WorkflowName, heldPart(h), string(h.HoldType), string(h.Status), clauses(h.Clauses), console.When(h.ExpiresAt), h.Reason.Message)
 		}
-		t.write(a.Stdout)
+		t.Write(a.Stdout)
 		return nil
 	})
 	return cmd
@@ -81,8 +82,8 @@ func clauses(list []adminwire.Clause) string {
 type holdSelector struct{ hold, run, job, step, kind string }
 
 func (s holdSelector) matches(h adminwire.HeldRun) bool {
-	return (s.hold == "" || s.hold == h.ID) && (s.job == "" || s.job == text(h.JobName) || s.job == text(h.JobID)) &&
-		(s.step == "" || s.step == text(h.StepName)) && (s.kind == "" || s.kind == string(h.HoldType))
+	return (s.hold == "" || s.hold == h.ID) && (s.job == "" || s.job == console.Text(h.JobName) || s.job == console.Text(h.JobID)) &&
+		(s.step == "" || s.step == console.Text(h.StepName)) && (s.kind == "" || s.kind == string(h.HoldType))
 }
 
 func (a *admin) heldRunDecideCommand(verb, short string) *cobra.Command {
@@ -106,7 +107,7 @@ func (a *admin) heldRunDecideCommand(verb, short string) *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("run", a.completeRuns)
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 		if s.hold == "" && s.run == "" {
-			return usage("--hold or --run is required")
+			return console.Usage("--hold or --run is required")
 		}
 		h, err := findHold(ctx, c, s)
 		if err != nil {
@@ -118,7 +119,7 @@ func (a *admin) heldRunDecideCommand(verb, short string) *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(done)
+			return a.PrintJSON(done)
 		}
 		fmt.Fprintf(a.Stdout, "Hold on %s of run %s: %s%s.\n", heldPart(h), h.RunID, done.Status, awaited(done.RemainingClauses))
 		return nil
@@ -184,7 +185,7 @@ func (a *admin) runsRerunCommand() *cobra.Command {
 			fmt.Fprintf(a.Stderr, "Run %s was made of run %s.\n", made.RunID, id)
 			return a.watch(ctx, c, made.RunID)
 		case a.json:
-			return a.printJSON(made)
+			return a.PrintJSON(made)
 		}
 		fmt.Fprintf(a.Stdout, "Run %s was made of run %s.\n", made.RunID, id)
 		return nil

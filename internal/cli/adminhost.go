@@ -10,13 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 )
 
 // hostCommand is about the machines that jobs with runsOnAll reach.
 func (a *admin) hostCommand() *cobra.Command {
-	return group("host", "Hosts: machines that jobs run on all of, with or without an agent", []string{"hosts"},
+	return console.Group("host", "Hosts: machines that jobs run on all of, with or without an agent", []string{"hosts"},
 		a.hostListCommand(), a.hostGetCommand(), a.hostDeclareCommand(), a.hostRemoveCommand())
 }
 
@@ -32,13 +33,13 @@ func (a *admin) hostListCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(adminwire.HostList{Hosts: hosts})
+				return a.PrintJSON(adminwire.HostList{Hosts: hosts})
 			}
-			t := table{what: "hosts", head: []string{"AGENT ID", "CLASS", "STATUS", "INSTANCE", "LAST SEEN", "LABELS"}}
+			t := console.Table{What: "hosts", Head: []string{"AGENT ID", "CLASS", "STATUS", "INSTANCE", "LAST SEEN", "LABELS"}}
 			for _, h := range hosts {
-				t.row(h.AgentID, h.LifecycleClass, hostStatus(h), text(h.ConnectedInstanceID), when(h.LastSeen), labels(h.Labels, ""))
+				t.Row(h.AgentID, h.LifecycleClass, hostStatus(h), console.Text(h.ConnectedInstanceID), console.When(h.LastSeen), labels(h.Labels, ""))
 			}
-			t.write(a.Stdout)
+			t.Write(a.Stdout)
 			return nil
 		}),
 	}
@@ -71,22 +72,22 @@ func (a *admin) hostGetCommand() *cobra.Command {
 
 func (a *admin) showHost(h adminwire.Host) error {
 	if a.json {
-		return a.printJSON(adminwire.OneHost{Host: h})
+		return a.PrintJSON(adminwire.OneHost{Host: h})
 	}
-	t := table{what: "facts", head: []string{"FACT", "VALUE"}}
-	t.row("agent id", h.AgentID)
-	t.row("status", hostStatus(h))
-	t.row("host name", h.Hostname)
-	t.row("labels", labels(h.Labels, ""))
+	t := console.Table{What: "facts", Head: []string{"FACT", "VALUE"}}
+	t.Row("agent id", h.AgentID)
+	t.Row("status", hostStatus(h))
+	t.Row("host name", h.Hostname)
+	t.Row("labels", labels(h.Labels, ""))
 	for _, k := range slices.Sorted(maps.Keys(h.Properties)) {
-		t.row("property "+k, fmt.Sprint(h.Properties[k]))
+		t.Row("property "+k, fmt.Sprint(h.Properties[k]))
 	}
 	if d := h.Declared; d != nil && d.Address != "" {
-		t.row("address", d.SSHUser+"@"+d.Address+", port "+strconv.Itoa(d.SSHPort))
-		t.row("SSH key", d.SSHKeySecret)
-		t.row("host key", d.SSHHostKey)
+		t.Row("address", d.SSHUser+"@"+d.Address+", port "+strconv.Itoa(d.SSHPort))
+		t.Row("SSH key", d.SSHKeySecret)
+		t.Row("host key", d.SSHHostKey)
 	}
-	t.write(a.Stdout)
+	t.Write(a.Stdout)
 	return nil
 }
 
@@ -121,7 +122,7 @@ func (a *admin) hostDeclareCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(adminwire.OneHost{Host: h})
+			return a.PrintJSON(adminwire.OneHost{Host: h})
 		}
 		fmt.Fprintf(a.Stdout, "Host %s declared.\n", h.AgentID)
 		return nil
@@ -167,14 +168,14 @@ func (a *admin) hostRemoveCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		if err := a.confirm(yes, fmt.Sprintf("Forget host %s?", args[0])); err != nil {
+		if err := a.Confirm(yes, fmt.Sprintf("Forget host %s?", args[0])); err != nil {
 			return err
 		}
 		if err := c.ForgetHost(ctx, args[0]); err != nil {
 			return err
 		}
 		if a.json {
-			return a.printJSON(map[string]bool{"deleted": true})
+			return a.PrintJSON(map[string]bool{"deleted": true})
 		}
 		fmt.Fprintf(a.Stdout, "Host %s removed.\n", args[0])
 		return nil

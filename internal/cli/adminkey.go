@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 )
 
@@ -26,14 +27,14 @@ func (a *admin) rotateKeyCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(done)
+			return a.PrintJSON(done)
 		}
-		t := table{what: "values", head: []string{"WHAT", "SEALED ANEW", "SKIPPED"}}
-		t.row("secrets", fmt.Sprint(done.ReEncrypted), "0")
-		t.row("sources", fmt.Sprint(done.ReEncryptedConfigs), fmt.Sprint(done.SkippedConfigs))
-		t.row("keys of runs", fmt.Sprint(done.ReEncryptedRunKeys), fmt.Sprint(done.SkippedRunKeys))
-		t.row("secret outputs", fmt.Sprint(done.ReEncryptedSecretOutputs), fmt.Sprint(done.SkippedSecretOutputs))
-		t.write(a.Stdout)
+		t := console.Table{What: "values", Head: []string{"WHAT", "SEALED ANEW", "SKIPPED"}}
+		t.Row("secrets", fmt.Sprint(done.ReEncrypted), "0")
+		t.Row("sources", fmt.Sprint(done.ReEncryptedConfigs), fmt.Sprint(done.SkippedConfigs))
+		t.Row("keys of runs", fmt.Sprint(done.ReEncryptedRunKeys), fmt.Sprint(done.SkippedRunKeys))
+		t.Row("secret outputs", fmt.Sprint(done.ReEncryptedSecretOutputs), fmt.Sprint(done.SkippedSecretOutputs))
+		t.Write(a.Stdout)
 		if done.Skipped() > 0 {
 			fmt.Fprintln(a.Stderr, "Warning: what was skipped cannot be read, with the previous key either")
 		}

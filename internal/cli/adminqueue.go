@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
@@ -40,17 +41,17 @@ func (a *admin) queueListCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(adminwire.QueueList{Entries: entries})
+			return a.PrintJSON(adminwire.QueueList{Entries: entries})
 		}
-		t := table{what: "jobs in the queue", head: []string{"JOB", "WORKFLOW", "STATUS", "SINCE", "RUNS ON", "REASON", "NEAREST", "RUN"}}
+		t := console.Table{What: "jobs in the queue", Head: []string{"JOB", "WORKFLOW", "STATUS", "SINCE", "RUNS ON", "REASON", "NEAREST", "RUN"}}
 		for _, e := range entries {
 			var near []string
 			for _, n := range e.Nearest {
 				near = append(near, candidate(n))
 			}
-			t.row(e.JobName, e.WorkflowName, string(e.Status), when(e.CreatedAt), strings.Join(e.RunsOn, ","), e.Reason.Message, strings.Join(near, "; "), e.RunID)
+			t.Row(e.JobName, e.WorkflowName, string(e.Status), console.When(e.CreatedAt), strings.Join(e.RunsOn, ","), e.Reason.Message, strings.Join(near, "; "), e.RunID)
 		}
-		t.write(a.Stdout)
+		t.Write(a.Stdout)
 		return nil
 	})
 	return cmd
@@ -68,11 +69,11 @@ func (a *admin) queueShowCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(e)
+				return a.PrintJSON(e)
 			}
-			pairs(a.Stdout, [2]string{"job", e.JobName}, [2]string{"id", e.ID}, [2]string{"run", e.RunID}, [2]string{"workflow", e.WorkflowName},
-				[2]string{"status", string(e.Status)}, [2]string{"since", when(e.CreatedAt)}, [2]string{"until", when(e.ExpiresAt)},
-				[2]string{"runs on", strings.Join(e.RunsOn, ",")}, [2]string{"agent", text(e.AgentID)}, [2]string{"reason", e.Reason.Message})
+			console.Pairs(a.Stdout, [2]string{"job", e.JobName}, [2]string{"id", e.ID}, [2]string{"run", e.RunID}, [2]string{"workflow", e.WorkflowName},
+				[2]string{"status", string(e.Status)}, [2]string{"since", console.When(e.CreatedAt)}, [2]string{"until", console.When(e.ExpiresAt)},
+				[2]string{"runs on", strings.Join(e.RunsOn, ",")}, [2]string{"agent", console.Text(e.AgentID)}, [2]string{"reason", e.Reason.Message})
 			for _, n := range e.Nearest {
 				fmt.Fprintf(a.Stdout, "  - %s\n", livetree.Clean(candidate(n)))
 			}
@@ -96,7 +97,7 @@ func (a *admin) queueClearCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for the word")
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 		if !confirm {
-			return usage("--confirm is required: every run of which a job waits would be cancelled")
+			return console.Usage("--confirm is required: every run of which a job waits would be cancelled")
 		}
 		if err := a.typed(yes, "clear", "Every run of which a job waits in the queue will be cancelled."); err != nil {
 			return err
@@ -106,9 +107,9 @@ func (a *admin) queueClearCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(done)
+			return a.PrintJSON(done)
 		}
-		fmt.Fprintf(a.Stdout, "Queue cleared: %s cancelled, %s.\n", plural(done.Runs, "run"), plural(done.Jobs, "job"))
+		fmt.Fprintf(a.Stdout, "Queue cleared: %s cancelled, %s.\n", console.Plural(done.Runs, "run"), console.Plural(done.Jobs, "job"))
 		return nil
 	})
 	return cmd
@@ -119,7 +120,7 @@ func (a *admin) typed(yes bool, word, warning string) error {
 	if yes {
 		return nil
 	}
-	if _, asked := terminal(a.Stdin); asked {
+	if _, asked := console.Terminal(a.Stdin); asked {
 		fmt.Fprintf(a.Stderr, "%s Type %s to go on: ", warning, word)
 		answer, _ := bufio.NewReader(a.Stdin).ReadString('\n') // an end without an answer is a no
 		if strings.TrimSpace(answer) == word {
@@ -129,5 +130,5 @@ func (a *admin) typed(yes bool, word, warning string) error {
 	} else {
 		fmt.Fprintln(a.Stderr, "Aborted.\nUse --yes where nobody can be asked.")
 	}
-	return &exitError{code: exitFailure}
+	return &console.ExitError{Code: console.ExitFailure}
 }

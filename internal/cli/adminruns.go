@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
@@ -15,7 +17,7 @@ import (
 
 // runsCommand is about runs. Wherever one is named, latest stands for the newest.
 func (a *admin) runsCommand() *cobra.Command {
-	return group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
+	return console.Group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
 		a.runsListCommand(), a.runsShowCommand(), a.runsJobsCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsRerunCommand(), a.runsExplainCommand(),
 		a.runsEventsCommand(), a.runsContextCommand(), a.runsStructuredCommand(), a.runsArtifactsCommand(), a.runsDownloadCommand())
 }
@@ -54,7 +56,7 @@ func (a *admin) completeRuns(cmd *cobra.Command, args []string, _ string) ([]str
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	a.where.Env = a.env
+	a.where.Env = a.Env
 	c, err := client.Connect(a.where)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -94,7 +96,7 @@ func (a *admin) runsListCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(map[string]int{"total": n})
+				return a.PrintJSON(map[string]int{"total": n})
 			}
 			fmt.Fprintln(a.Stdout, n)
 			return nil
@@ -104,7 +106,7 @@ func (a *admin) runsListCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(list)
+			return a.PrintJSON(list)
 		}
 		a.runTable(list.Runs)
 		return nil
@@ -113,11 +115,11 @@ func (a *admin) runsListCommand() *cobra.Command {
 }
 
 func (a *admin) runTable(runs []adminwire.Run) {
-	t := table{what: "runs", head: []string{"RUN", "WORKFLOW", "STATUS", "REPOSITORY", "REF", "COMMIT", "CREATED", "DURATION"}}
+	t := console.Table{What: "runs", Head: []string{"RUN", "WORKFLOW", "STATUS", "REPOSITORY", "REF", "COMMIT", "CREATED", "DURATION"}}
 	for _, r := range runs {
-		t.row(r.RunID, r.WorkflowName, string(r.Status), r.RepoIdentifier, r.Ref, short(r.SHA), when(r.CreatedAt), span(r.DurationMs))
+		t.Row(r.RunID, r.WorkflowName, string(r.Status), r.RepoIdentifier, r.Ref, short(r.SHA), console.When(r.CreatedAt), span(r.DurationMs))
 	}
-	t.write(a.Stdout)
+	t.Write(a.Stdout)
 }
 
 // short is a commit as people read it.
@@ -140,7 +142,7 @@ func (a *admin) runsShowCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(struct {
+				return a.PrintJSON(struct {
 					adminwire.OneRun
 					adminwire.JobList
 				}{adminwire.OneRun{Run: run}, adminwire.JobList{Jobs: jobs}})
@@ -175,7 +177,7 @@ func (a *admin) runsJobsCommand() *cobra.Command {
 				jobs[i].Steps = nil
 			}
 		}
-		return a.printJSON(adminwire.JobList{Jobs: jobs})
+		return a.PrintJSON(adminwire.JobList{Jobs: jobs})
 	})
 	return cmd
 }
@@ -185,25 +187,25 @@ func (a *admin) jobTable(jobs []adminwire.Job, steps bool) {
 	if steps {
 		head = "JOB / STEP"
 	}
-	t := table{what: "jobs", head: []string{head, "STATUS", "DURATION", "AGENT", "REMARK"}}
+	t := console.Table{What: "jobs", Head: []string{head, "STATUS", "DURATION", "AGENT", "REMARK"}}
 	for _, j := range jobs {
-		t.row(j.JobName, string(j.Status), span(j.DurationMs), text(j.AgentID), remark(j))
+		t.Row(j.JobName, string(j.Status), span(j.DurationMs), console.Text(j.AgentID), remark(j))
 		if !steps {
 			continue
 		}
 		for _, s := range j.Steps {
-			t.row("  "+s.StepName, string(s.Status), span(s.DurationMs), "", text(s.ErrorMessage))
+			t.Row("  "+s.StepName, string(s.Status), span(s.DurationMs), "", console.Text(s.ErrorMessage))
 		}
 	}
-	t.write(a.Stdout)
+	t.Write(a.Stdout)
 }
 
 func (a *admin) showRun(r adminwire.RunDetail) {
-	pairs(a.Stdout, [2]string{"run", r.RunID}, [2]string{"workflow", r.WorkflowName}, [2]string{"status", string(r.Status)},
-		[2]string{"reason", text(r.FailureReason)}, [2]string{"repository", r.RepoIdentifier}, [2]string{"ref", r.Ref}, [2]string{"commit", r.SHA},
-		[2]string{"message", text(r.CommitMessage)}, [2]string{"event", text(r.TriggerEvent)}, [2]string{"by", text(r.ContributorUsername)},
-		[2]string{"created", when(r.CreatedAt)}, [2]string{"started", when(r.StartedAt)}, [2]string{"completed", when(r.CompletedAt)},
-		[2]string{"duration", span(r.DurationMs)}, [2]string{"delivery", text(r.DeliveryID)}, [2]string{"cancelled by", text(r.CancelledBy)})
+	console.Pairs(a.Stdout, [2]string{"run", r.RunID}, [2]string{"workflow", r.WorkflowName}, [2]string{"status", string(r.Status)},
+		[2]string{"reason", console.Text(r.FailureReason)}, [2]string{"repository", r.RepoIdentifier}, [2]string{"ref", r.Ref}, [2]string{"commit", r.SHA},
+		[2]string{"message", console.Text(r.CommitMessage)}, [2]string{"event", console.Text(r.TriggerEvent)}, [2]string{"by", console.Text(r.ContributorUsername)},
+		[2]string{"created", console.When(r.CreatedAt)}, [2]string{"started", console.When(r.StartedAt)}, [2]string{"completed", console.When(r.CompletedAt)},
+		[2]string{"duration", span(r.DurationMs)}, [2]string{"delivery", console.Text(r.DeliveryID)}, [2]string{"cancelled by", console.Text(r.CancelledBy)})
 	fmt.Fprintln(a.Stdout)
 }
 
@@ -235,9 +237,9 @@ func (a *admin) runsCancelCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(result)
+			return a.PrintJSON(result)
 		}
-		fmt.Fprintf(a.Stdout, "Run %s is %s, %s.\n", id, result.Status, plural(result.CancelledJobs, "job"))
+		fmt.Fprintf(a.Stdout, "Run %s is %s, %s.\n", id, result.Status, console.Plural(result.CancelledJobs, "job"))
 		return nil
 	})
 	return cmd
@@ -255,7 +257,15 @@ func (a *admin) runsStructuredCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printJSON(result)
+			return a.PrintJSON(result)
 		}),
 	}
+}
+
+// span is a duration as tables show it, "" when it is not known yet.
+func span(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	return livetree.Duration(time.Duration(*ms) * time.Millisecond)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 )
@@ -15,7 +16,7 @@ const defaultScope = "default"
 
 // secretCommand has no verb that shows a value: the server gives none.
 func (a *admin) secretCommand() *cobra.Command {
-	return group("secret", "Secrets that jobs get; values go in and never come out", []string{"secrets"},
+	return console.Group("secret", "Secrets that jobs get; values go in and never come out", []string{"secrets"},
 		a.secretSetCommand(), a.secretListCommand(), a.secretRemoveCommand())
 }
 
@@ -44,7 +45,7 @@ func (a *admin) secretSetCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(map[string]bool{"set": true})
+			return a.PrintJSON(map[string]bool{"set": true})
 		}
 		fmt.Fprintf(a.Stdout, "Secret %s set in scope %s.\n", args[0], scope)
 		return nil
@@ -68,7 +69,7 @@ func (a *admin) secretListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printJSON(adminwire.Keys{Keys: keys})
+			return a.PrintJSON(adminwire.Keys{Keys: keys})
 		}
 		scopes := []string{scope}
 		if scope == "" {
@@ -77,7 +78,7 @@ func (a *admin) secretListCommand() *cobra.Command {
 				return err
 			}
 		}
-		t := table{what: "secrets", head: []string{"SCOPE", "KEY"}}
+		t := console.Table{What: "secrets", Head: []string{"SCOPE", "KEY"}}
 		byScope := map[string][]string{}
 		for _, s := range scopes {
 			keys, err := c.SecretKeys(ctx, a.org, s)
@@ -86,13 +87,13 @@ func (a *admin) secretListCommand() *cobra.Command {
 			}
 			byScope[s] = keys
 			for _, key := range keys {
-				t.row(s, key)
+				t.Row(s, key)
 			}
 		}
 		if a.json {
-			return a.printJSON(map[string]any{"scopes": byScope})
+			return a.PrintJSON(map[string]any{"scopes": byScope})
 		}
-		t.write(a.Stdout)
+		t.Write(a.Stdout)
 		return nil
 	})
 	return cmd
@@ -111,14 +112,14 @@ func (a *admin) secretRemoveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&scope, "scope", defaultScope, "scope of the secret")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		if err := a.confirm(yes, fmt.Sprintf("Remove secret %s of scope %s?", args[0], scope)); err != nil {
+		if err := a.Confirm(yes, fmt.Sprintf("Remove secret %s of scope %s?", args[0], scope)); err != nil {
 			return err
 		}
 		if err := c.RemoveSecret(ctx, a.org, scope, args[0]); err != nil {
 			return err
 		}
 		if a.json {
-			return a.printJSON(map[string]bool{"deleted": true})
+			return a.PrintJSON(map[string]bool{"deleted": true})
 		}
 		fmt.Fprintf(a.Stdout, "Secret %s removed from scope %s.\n", args[0], scope)
 		return nil

@@ -10,14 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 )
 
 // sourceCommand is about where deliveries and repositories come from.
 func (a *admin) sourceCommand() *cobra.Command {
-	add := group("add", "Make a source", nil, a.addLocalCommand(), a.addGenericCommand())
-	return group("source", "Sources: where deliveries and repositories come from", []string{"sources"},
+	add := console.Group("add", "Make a source", nil, a.addLocalCommand(), a.addGenericCommand())
+	return console.Group("source", "Sources: where deliveries and repositories come from", []string{"sources"},
 		add, a.sourceListCommand(), a.sourceRemoveCommand(), a.sourceHookCommand(),
 		a.sourceSwitchCommand("enable", true), a.sourceSwitchCommand("disable", false))
 }
@@ -33,7 +34,7 @@ func (h *hookFlags) add(cmd *cobra.Command) {
 func (h *hookFlags) path(a *admin, name string) (string, error) {
 	file := h.file
 	if file == "" {
-		a.where.Env = a.env
+		a.where.Env = a.Env
 		file = filepath.Join(a.where.Folder(), "hooks", name+".secret")
 	}
 	path, err := filepath.Abs(file)
@@ -62,7 +63,7 @@ func (a *admin) addLocalCommand() *cobra.Command {
 	hook.add(cmd)
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
 		if base == "" {
-			return usage("--base is required: the folder of the repositories")
+			return console.Usage("--base is required: the folder of the repositories")
 		}
 		folder, err := filepath.Abs(base)
 		if err != nil {
@@ -100,7 +101,7 @@ func (a *admin) printHook(c *client.Client, src adminwire.Source, secretPath str
 	url := c.Base() + src.WebhookPath
 	script := hookScript(url, src.LocalConfig.RepoBasePath, secretPath)
 	if a.json {
-		return a.printJSON(struct {
+		return a.PrintJSON(struct {
 			adminwire.OneSource
 			WebhookURL string `json:"webhookUrl"`
 			SecretFile string `json:"secretFile"`
@@ -109,22 +110,9 @@ func (a *admin) printHook(c *client.Client, src adminwire.Source, secretPath str
 	}
 	fmt.Fprintf(a.Stderr, "Source %s: repositories below %s, pushes are sent to\n  %s\nInstall the hook below in each of them:\n"+
 		"  kici admin source hook %s > REPOSITORY/hooks/post-receive && chmod +x REPOSITORY/hooks/post-receive\n"+
-		"(.git/hooks in a repository with a working tree). Its secret is in %s.\n\n", src.Name, src.LocalConfig.RepoBasePath, url, shellWord(src.Name), secretPath)
+		"(.git/hooks in a repository with a working tree). Its secret is in %s.\n\n", src.Name, src.LocalConfig.RepoBasePath, url, console.ShellWord(src.Name), secretPath)
 	fmt.Fprint(a.Stdout, script)
 	return nil
-}
-
-// shellWord quotes a word only where that is needed.
-func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune("-_./@", r) && !isAlnum(r) }) {
-		return s
-	}
-	return shellQuote(s)
-}
-
-// isAlnum tells letters and digits that every shell takes as they are.
-func isAlnum(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }
 
 // sourceHookCommand is for the repositories that are added later.
@@ -213,13 +201,13 @@ func (a *admin) addGeneric(ctx context.Context, c *client.Client, name string, f
 	}
 	url := c.Base() + src.WebhookPath
 	if a.json {
-		return a.printJSON(struct {
+		return a.PrintJSON(struct {
 			adminwire.OneSource
 			WebhookURL string `json:"webhookUrl"`
 			Secret     string `json:"secret,omitempty"` // only where it was made here
 		}{adminwire.OneSource{Source: src}, url, secret})
 	}
-	pairs(a.Stdout, [2]string{"source", src.Name}, [2]string{"id", src.ID}, [2]string{"url", url}, [2]string{"secret", secret})
+	console.Pairs(a.Stdout, [2]string{"source", src.Name}, [2]string{"id", src.ID}, [2]string{"url", url}, [2]string{"secret", secret})
 	if secret != "" {
 		fmt.Fprintln(a.Stderr, "Keep the secret: it is not shown again.")
 	}
@@ -270,9 +258,9 @@ func (a *admin) sourceListCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(adminwire.SourceList{Sources: sources})
+				return a.PrintJSON(adminwire.SourceList{Sources: sources})
 			}
-			t := table{what: "sources", head: []string{"NAME", "KIND", "STATE", "VERIFICATION", "URL", "REPOSITORIES", "ID"}}
+			t := console.Table{What: "sources", Head: []string{"NAME", "KIND", "STATE", "VERIFICATION", "URL", "REPOSITORIES", "ID"}}
 			for _, s := range sources {
 				state, folder := "on", ""
 				if !s.Enabled {
@@ -281,9 +269,9 @@ func (a *admin) sourceListCommand() *cobra.Command {
 				if s.LocalConfig != nil {
 					folder = s.LocalConfig.RepoBasePath
 				}
-				t.row(s.Name, s.ProviderType, state, s.VerificationMethod, c.Base()+s.WebhookPath, folder, s.ID)
+				t.Row(s.Name, s.ProviderType, state, s.VerificationMethod, c.Base()+s.WebhookPath, folder, s.ID)
 			}
-			t.write(a.Stdout)
+			t.Write(a.Stdout)
 			return nil
 		}),
 	}
@@ -305,14 +293,14 @@ func (a *admin) sourceRemoveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(yes, "Remove source "+src.Name+"?"); err != nil {
+		if err := a.Confirm(yes, "Remove source "+src.Name+"?"); err != nil {
 			return err
 		}
 		if err := c.DeleteSource(ctx, src.ID); err != nil {
 			return err
 		}
 		if a.json {
-			return a.printJSON(map[string]bool{"deleted": true, "hard": false})
+			return a.PrintJSON(map[string]bool{"deleted": true, "hard": false})
 		}
 		fmt.Fprintf(a.Stdout, "Source %s removed.\n", src.Name)
 		return nil
@@ -336,7 +324,7 @@ func (a *admin) sourceSwitchCommand(verb string, enabled bool) *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(map[string]bool{"enabled": enabled})
+				return a.PrintJSON(map[string]bool{"enabled": enabled})
 			}
 			fmt.Fprintf(a.Stdout, "Source %s %sd.\n", src.Name, verb)
 			return nil

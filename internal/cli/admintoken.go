@@ -10,13 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 )
 
 // tokenCommand is about tokens of people and programs; agents have their own.
 func (a *admin) tokenCommand() *cobra.Command {
-	return group("token", "Tokens of people and programs that administer the server", []string{"tokens"},
+	return console.Group("token", "Tokens of people and programs that administer the server", []string{"tokens"},
 		a.tokenCreateCommand(), a.tokenListCommand(), a.tokenRevokeCommand())
 }
 
@@ -34,7 +35,7 @@ func (a *admin) tokenCreateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&expires, "expires", "", "life such as 30d, 12h or 45m, or a time such as 2027-01-01T00:00:00Z (default: never)")
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
 		if role == "" {
-			return usage("--role is required: owner, admin or auditor")
+			return console.Usage("--role is required: owner, admin or auditor")
 		}
 		n := adminwire.NewAdminToken{Label: args[0], Role: role}
 		if key != "" {
@@ -52,7 +53,7 @@ func (a *admin) tokenCreateCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(made)
+			return a.PrintJSON(made)
 		}
 		fmt.Fprintf(a.Stderr, "Token %s made. Keep it: it is not shown again.\n", made.ID)
 		fmt.Fprintln(a.Stdout, made.Token)
@@ -68,13 +69,13 @@ func expiry(text string, now time.Time) (time.Time, error) {
 		life, ok := days(text)
 		if !ok {
 			if life, err = time.ParseDuration(text); err != nil || !strings.HasSuffix(text, "h") && !strings.HasSuffix(text, "m") {
-				return end, usage("--expires %q: use a life such as 30d, 12h or 45m, or a time such as 2027-01-01T00:00:00Z", text)
+				return end, console.Usage("--expires %q: use a life such as 30d, 12h or 45m, or a time such as 2027-01-01T00:00:00Z", text)
 			}
 		}
 		end = now.Add(life)
 	}
 	if !end.After(now) {
-		return end, usage("--expires %q: it lies in the past", text)
+		return end, console.Usage("--expires %q: it lies in the past", text)
 	}
 	return end, nil
 }
@@ -98,9 +99,9 @@ func (a *admin) tokenListCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(adminwire.AdminTokenList{Tokens: tokens})
+				return a.PrintJSON(adminwire.AdminTokenList{Tokens: tokens})
 			}
-			t := table{what: "tokens", head: []string{"ID", "LABEL", "ROLE", "ROUTING KEY", "CREATED", "EXPIRES", "LAST USED", "STATE"}}
+			t := console.Table{What: "tokens", Head: []string{"ID", "LABEL", "ROLE", "ROUTING KEY", "CREATED", "EXPIRES", "LAST USED", "STATE"}}
 			for _, k := range tokens {
 				state := "valid"
 				switch {
@@ -109,9 +110,9 @@ func (a *admin) tokenListCommand() *cobra.Command {
 				case !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(time.Now()):
 					state = "expired"
 				}
-				t.row(k.ID, k.Label, k.Role, text(k.RoutingKey), when(k.CreatedAt), when(k.ExpiresAt), when(k.LastUsedAt), state)
+				t.Row(k.ID, k.Label, k.Role, console.Text(k.RoutingKey), console.When(k.CreatedAt), console.When(k.ExpiresAt), console.When(k.LastUsedAt), state)
 			}
-			t.write(a.Stdout)
+			t.Write(a.Stdout)
 			return nil
 		}),
 	}
@@ -129,7 +130,7 @@ func (a *admin) tokenRevokeCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(adminwire.Revoked{Revoked: true})
+				return a.PrintJSON(adminwire.Revoked{Revoked: true})
 			}
 			fmt.Fprintln(a.Stdout, "Token revoked.")
 			return nil
@@ -139,7 +140,7 @@ func (a *admin) tokenRevokeCommand() *cobra.Command {
 
 // agentTokenCommand is about what agents register with.
 func (a *admin) agentTokenCommand() *cobra.Command {
-	return group("agent-token", "Tokens with which agents register", []string{"agent-tokens"},
+	return console.Group("agent-token", "Tokens with which agents register", []string{"agent-tokens"},
 		a.agentTokenCreateCommand(), a.agentTokenListCommand(), a.agentTokenRevokeCommand())
 }
 
@@ -160,7 +161,7 @@ func (a *admin) agentTokenCreateCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(made)
+			return a.PrintJSON(made)
 		}
 		fmt.Fprintf(a.Stderr, "Token %s made. Keep it: it is not shown again. An agent is started with\n"+
 			"  KICI_ORCHESTRATOR_URL=%s/ws KICI_AGENT_TOKEN=… KICI_LABELS=linux kici agent\n", made.ID, "ws"+strings.TrimPrefix(c.Base(), "http"))
@@ -182,14 +183,14 @@ func (a *admin) agentTokenListCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(adminwire.AgentTokenList{Tokens: tokens})
+				return a.PrintJSON(adminwire.AgentTokenList{Tokens: tokens})
 			}
-			t := table{what: "agent tokens", head: []string{"ID", "PREFIX", "TYPE", "LABELS", "MANDATORY", "CREATED BY", "CREATED", "LAST SEEN", "EXPIRES"}}
+			t := console.Table{What: "agent tokens", Head: []string{"ID", "PREFIX", "TYPE", "LABELS", "MANDATORY", "CREATED BY", "CREATED", "LAST SEEN", "EXPIRES"}}
 			for _, k := range tokens {
-				t.row(k.ID, k.TokenPrefix, k.AgentType, labels(k.Labels, "any"), labels(k.MandatoryLabels, ""), k.CreatedBy, when(k.CreatedAt),
-					when(k.LastSeenAt), when(k.ExpiresAt))
+				t.Row(k.ID, k.TokenPrefix, k.AgentType, labels(k.Labels, "any"), labels(k.MandatoryLabels, ""), k.CreatedBy, console.When(k.CreatedAt),
+					console.When(k.LastSeenAt), console.When(k.ExpiresAt))
 			}
-			t.write(a.Stdout)
+			t.Write(a.Stdout)
 			return nil
 		}),
 	}
@@ -207,9 +208,9 @@ func (a *admin) agentTokenRevokeCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(adminwire.Kicked{Kicked: kicked})
+				return a.PrintJSON(adminwire.Kicked{Kicked: kicked})
 			}
-			fmt.Fprintf(a.Stdout, "Agent token revoked, %s closed.\n", plural(kicked, "connection"))
+			fmt.Fprintf(a.Stdout, "Agent token revoked, %s closed.\n", console.Plural(kicked, "connection"))
 			return nil
 		}),
 	}
@@ -229,15 +230,23 @@ func (a *admin) agentsCommand() *cobra.Command {
 			}
 			hosts = slices.DeleteFunc(hosts, func(h adminwire.Host) bool { return h.LastSeen.IsZero() }) // no agent ever registered
 			if a.json {
-				return a.printJSON(adminwire.HostList{Hosts: hosts})
+				return a.PrintJSON(adminwire.HostList{Hosts: hosts})
 			}
-			t := table{what: "agents", head: []string{"AGENT", "STATE", "JOBS", "LABELS", "MANDATORY", "PLATFORM", "VERSION", "LAST SEEN"}}
+			t := console.Table{What: "agents", Head: []string{"AGENT", "STATE", "JOBS", "LABELS", "MANDATORY", "PLATFORM", "VERSION", "LAST SEEN"}}
 			for _, h := range hosts {
-				t.row(h.AgentID, h.Status, fmt.Sprintf("%d/%d", len(h.Running), h.MaxConcurrency), labels(h.Labels, ""), labels(h.MandatoryLabels, ""),
-					h.Platform+"/"+h.Arch, h.Version, when(h.LastSeen))
+				t.Row(h.AgentID, h.Status, fmt.Sprintf("%d/%d", len(h.Running), h.MaxConcurrency), labels(h.Labels, ""), labels(h.MandatoryLabels, ""),
+					h.Platform+"/"+h.Arch, h.Version, console.When(h.LastSeen))
 			}
-			t.write(a.Stdout)
+			t.Write(a.Stdout)
 			return nil
 		}),
 	}
+}
+
+// labels are shown as they are written. No list is something else than an empty one: none says what it means.
+func labels(list []string, none string) string {
+	if list == nil {
+		return none
+	}
+	return strings.Join(list, ",")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
@@ -51,7 +52,7 @@ func (a *admin) triggerCommand() *cobra.Command {
 		}
 		if repo == "" {
 			if repo = repositoryHere(src); repo == "" {
-				return usage("--repo is required: the repository's path below the folder of source %s", src.Name)
+				return console.Usage("--repo is required: the repository's path below the folder of source %s", src.Name)
 			}
 		}
 		done, err := c.Trigger(ctx, src.ID, repo, ref)
@@ -110,7 +111,7 @@ func (a *admin) reportTrigger(ctx context.Context, c *client.Client, done adminw
 		return err
 	}
 	if a.json && !watch {
-		return a.printJSON(triggered{done, d.Status, d.ErrorMessage, list.Runs})
+		return a.PrintJSON(triggered{done, d.Status, d.ErrorMessage, list.Runs})
 	}
 	if !a.json {
 		fmt.Fprintf(a.Stderr, "Triggered at commit %s: %s\n", short(done.SHA), livetree.Clean(outcome(d, len(list.Runs))))
@@ -125,7 +126,7 @@ func (a *admin) reportTrigger(ctx context.Context, c *client.Client, done adminw
 	failed := error(nil)
 	for i := len(list.Runs) - 1; i >= 0; i-- { // oldest first
 		if err := a.watch(ctx, c, list.Runs[i].RunID); err != nil {
-			if exit, ok := errors.AsType[*exitError](err); !ok || exit.cause != nil {
+			if exit, ok := errors.AsType[*console.ExitError](err); !ok || exit.Cause != nil {
 				return err
 			}
 			failed = err
@@ -152,7 +153,7 @@ func evaluated(ctx context.Context, c *client.Client, org, id string) (adminwire
 func outcome(d adminwire.Delivery, runs int) string {
 	switch {
 	case runs > 0:
-		return plural(runs, "run")
+		return console.Plural(runs, "run")
 	case d.ErrorMessage != nil:
 		return d.Status + ": " + *d.ErrorMessage
 	case d.Status == received:
@@ -164,7 +165,7 @@ func outcome(d adminwire.Delivery, runs int) string {
 // noRuns is the end of a trigger of which no run came: well when no workflow matched, else not.
 func noRuns(d adminwire.Delivery) error {
 	if d.ErrorMessage != nil || d.Status == received {
-		return &exitError{code: exitFailure}
+		return &console.ExitError{Code: console.ExitFailure}
 	}
 	return nil
 }
@@ -198,13 +199,13 @@ func (a *admin) deliveriesCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(list)
+			return a.PrintJSON(list)
 		}
-		t := table{what: "deliveries", head: []string{"RECEIVED", "EVENT", "REPOSITORY", "REF", "STATUS", "RUNS", "REMARK", "DELIVERY"}}
+		t := console.Table{What: "deliveries", Head: []string{"RECEIVED", "EVENT", "REPOSITORY", "REF", "STATUS", "RUNS", "REMARK", "DELIVERY"}}
 		for _, d := range list.Deliveries {
-			t.row(when(d.ReceivedAt), d.Event, text(d.RepoIdentifier), shortRef(text(d.Ref)), d.Status, fmt.Sprint(d.MatchedCount), text(d.ErrorMessage), d.DeliveryID)
+			t.Row(console.When(d.ReceivedAt), d.Event, console.Text(d.RepoIdentifier), shortRef(console.Text(d.Ref)), d.Status, fmt.Sprint(d.MatchedCount), console.Text(d.ErrorMessage), d.DeliveryID)
 		}
-		t.write(a.Stdout)
+		t.Write(a.Stdout)
 		return nil
 	})
 	return cmd
@@ -228,7 +229,7 @@ func (a *admin) deliveryCommand() *cobra.Command {
 		case err != nil:
 			return err
 		case a.json:
-			return a.printJSON(d)
+			return a.PrintJSON(d)
 		case payload:
 			return a.writePayload(d)
 		}
@@ -252,9 +253,9 @@ func (a *admin) writePayload(d adminwire.Delivery) error {
 }
 
 func (a *admin) describeDelivery(d adminwire.Delivery) {
-	pairs(a.Stdout, [2]string{"delivery", d.DeliveryID}, [2]string{"received", when(d.ReceivedAt)}, [2]string{"source", d.RoutingKey},
-		[2]string{"event", d.Event}, [2]string{"action", text(d.Action)}, [2]string{"repository", text(d.RepoIdentifier)},
-		[2]string{"ref", text(d.Ref)}, [2]string{"status", d.Status}, [2]string{"workflows", fmt.Sprint(d.MatchedCount)},
-		[2]string{"run", text(d.RunID)}, [2]string{"remark", text(d.ErrorMessage)},
+	console.Pairs(a.Stdout, [2]string{"delivery", d.DeliveryID}, [2]string{"received", console.When(d.ReceivedAt)}, [2]string{"source", d.RoutingKey},
+		[2]string{"event", d.Event}, [2]string{"action", console.Text(d.Action)}, [2]string{"repository", console.Text(d.RepoIdentifier)},
+		[2]string{"ref", console.Text(d.Ref)}, [2]string{"status", d.Status}, [2]string{"workflows", fmt.Sprint(d.MatchedCount)},
+		[2]string{"run", console.Text(d.RunID)}, [2]string{"remark", console.Text(d.ErrorMessage)},
 		[2]string{"body", fmt.Sprintf("%d bytes, SHA-256 %s", d.PayloadSizeBytes, d.PayloadHash)})
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,16 +13,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"kici/internal/author/compile"
+	"kici/internal/cli/console"
 )
 
 // compileRun is kici compile.
 type compileRun struct {
-	Process
+	console.Process
 	o                           compile.Options
 	watch, json, quiet, verbose bool
 }
 
-func compileCommand(p Process) *cobra.Command {
+func compileCommand(p console.Process) *cobra.Command {
 	c := &compileRun{Process: p}
 	cmd := &cobra.Command{
 		Use:     "compile",
@@ -48,9 +48,9 @@ func compileCommand(p Process) *cobra.Command {
 func (c *compileRun) run(ctx context.Context) error {
 	switch {
 	case c.watch && (c.o.Check || c.json):
-		return usage("--watch goes with neither --check nor --json")
+		return console.Usage("--watch goes with neither --check nor --json")
 	case c.quiet && c.verbose:
-		return usage("--quiet and --verbose cannot both be")
+		return console.Usage("--quiet and --verbose cannot both be")
 	}
 	var err error
 	if c.o.Dir, err = workflowsRoot(ctx, c.o.Dir, c.o.KiciDir); err != nil {
@@ -59,7 +59,7 @@ func (c *compileRun) run(ctx context.Context) error {
 	if c.watch {
 		return c.watchOn(ctx)
 	}
-	if _, eyes := terminal(c.Stderr); eyes && c.o.Typecheck {
+	if _, eyes := console.Terminal(c.Stderr); eyes && c.o.Typecheck {
 		fmt.Fprintln(c.Stderr, "Checking types …") // which takes seconds
 	}
 	result, err := compile.Compile(ctx, c.o)
@@ -74,7 +74,7 @@ func (c *compileRun) watchOn(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := compile.Watch(ctx, c.o, func(result compile.Result, err error) {
-		var told *exitError
+		var told *console.ExitError
 		if err := c.text(result, err); err != nil && !errors.As(err, &told) {
 			fmt.Fprintln(c.Stderr, err)
 		}
@@ -89,7 +89,7 @@ func (c *compileRun) text(result compile.Result, err error) error {
 	var wrong compile.Diagnostics
 	if errors.As(err, &wrong) {
 		fmt.Fprintln(c.Stderr, wrong.Error())
-		return &exitError{code: exitFailure}
+		return &console.ExitError{Code: console.ExitFailure}
 	}
 	if err != nil {
 		return noFolder(err)
@@ -105,7 +105,7 @@ func (c *compileRun) text(result compile.Result, err error) error {
 	switch {
 	case c.o.Check && result.Changed:
 		fmt.Fprintf(c.Stderr, "%s is out of date: run kici compile and commit it\n", result.Path)
-		return &exitError{code: exitUsage}
+		return &console.ExitError{Code: console.ExitUsage}
 	case c.quiet:
 	case c.o.Check:
 		fmt.Fprintf(c.Stdout, "%s is up to date\n", result.Path)
@@ -114,7 +114,7 @@ func (c *compileRun) text(result compile.Result, err error) error {
 		if result.Changed {
 			done = "Wrote " + result.Path
 		}
-		fmt.Fprintf(c.Stdout, "%s: %s, %s\n", done, plural(result.Workflows, "workflow"), plural(result.Jobs, "job"))
+		fmt.Fprintf(c.Stdout, "%s: %s, %s\n", done, console.Plural(result.Workflows, "workflow"), console.Plural(result.Jobs, "job"))
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (c *compileRun) text(result compile.Result, err error) error {
 // noFolder makes a mistake of the call of a folder that cannot be one of workflows.
 func noFolder(err error) error {
 	if errors.Is(err, compile.ErrFolder) {
-		return usage("%w", err)
+		return console.Usage("%w", err)
 	}
 	return err
 }
@@ -163,30 +163,14 @@ func (c *compileRun) printResult(result compile.Result, err error) error {
 	} else if err != nil {
 		return noFolder(err)
 	}
-	if err := c.printJSON(body); err != nil {
+	if err := c.PrintJSON(body); err != nil {
 		return err
 	}
 	switch {
 	case err != nil:
-		return &exitError{code: exitFailure}
+		return &console.ExitError{Code: console.ExitFailure}
 	case c.o.Check && result.Changed:
-		return &exitError{code: exitUsage}
+		return &console.ExitError{Code: console.ExitUsage}
 	}
 	return nil
-}
-
-// printJSON prints a value as a program reads it.
-func (p Process) printJSON(v any) error {
-	e := json.NewEncoder(p.Stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// executable is this program's file, for the processes that it starts of itself.
-func executable() (string, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find this program's file: %w", err)
-	}
-	return path, nil
 }

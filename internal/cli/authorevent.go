@@ -19,6 +19,7 @@ import (
 	"kici/internal/agent/local"
 	"kici/internal/author/compile"
 	"kici/internal/author/sample"
+	"kici/internal/cli/console"
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
 	"kici/internal/decide/plan"
@@ -26,7 +27,7 @@ import (
 
 // trial is what the verbs have in common that try the workflows of a repository with an event.
 type trial struct {
-	Process
+	console.Process
 	dir      string
 	kiciDir  string
 	branch   string
@@ -90,7 +91,7 @@ func (t *trial) prepare(cmd *cobra.Command, name string) error {
 		return err
 	}
 	if t.workflow != "" && t.lock.Workflow(t.workflow) == nil {
-		return usage("no workflow is called %q; there are: %s", t.workflow, strings.Join(workflowNames(t.lock.Workflows), ", "))
+		return console.Usage("no workflow is called %q; there are: %s", t.workflow, strings.Join(workflowNames(t.lock.Workflows), ", "))
 	}
 	if t.event, err = t.find(cmd, name); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (t *trial) prepare(cmd *cobra.Command, name string) error {
 func (t *trial) loadSecrets() error {
 	var err error
 	if t.known, err = local.LoadSecrets(inRoot(t.repo.Root, t.kiciDir)); err != nil {
-		return usage("%w", err)
+		return console.Usage("%w", err)
 	}
 	for _, given := range t.secrets {
 		if err := t.putSecret("--secret", "", given); err != nil {
@@ -118,7 +119,7 @@ func (t *trial) loadSecrets() error {
 	for _, given := range t.contexts {
 		context, rest, ok := strings.Cut(given, ".")
 		if name, _, _ := strings.Cut(rest, "="); !ok || context == "" || name == "" || strings.Contains(context, "=") {
-			return usage("--context must be CONTEXT.NAME=value or CONTEXT.NAME")
+			return console.Usage("--context must be CONTEXT.NAME=value or CONTEXT.NAME")
 		}
 		if err := t.putSecret("--context", context, rest); err != nil {
 			return err
@@ -131,12 +132,12 @@ func (t *trial) loadSecrets() error {
 func (t *trial) putSecret(flag, context, given string) error {
 	name, value, ok := strings.Cut(given, "=")
 	if name == "" {
-		return usage("%s needs a name before the =", flag)
+		return console.Usage("%s needs a name before the =", flag)
 	}
 	if !ok {
 		at := slices.IndexFunc(t.Environ, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 		if at < 0 {
-			return usage("%s %s: no variable of that name is set, and no value follows", flag, name)
+			return console.Usage("%s %s: no variable of that name is set, and no value follows", flag, name)
 		}
 		value = t.Environ[at][len(name)+1:]
 	}
@@ -160,7 +161,7 @@ func (t *trial) compile(ctx context.Context) error {
 	result, err := compile.Compile(ctx, compile.Options{Dir: t.repo.Root, KiciDir: t.kiciDir, Check: true})
 	if wrong, ok := errors.AsType[compile.Diagnostics](err); ok {
 		fmt.Fprintln(t.Stderr, wrong.Error())
-		return &exitError{code: exitFailure}
+		return &console.ExitError{Code: console.ExitFailure}
 	}
 	if err != nil {
 		return noFolder(err)
@@ -208,7 +209,7 @@ func (t *trial) find(cmd *cobra.Command, name string) (ci.Event, error) {
 	}
 	ev, err := d.Envelope(files)
 	if err != nil {
-		err = usage("%w", err)
+		err = console.Usage("%w", err)
 	}
 	return ev, err
 }
@@ -219,11 +220,11 @@ func (t *trial) authored(cmd *cobra.Command, f compile.Fixture, files []string) 
 		return ci.Event{}, err
 	}
 	if isBuiltIn(f.ID) {
-		return ci.Event{}, usage("the fixture in %s has the name of a built-in event, %q: choose another one", f.File, f.ID)
+		return ci.Event{}, console.Usage("the fixture in %s has the name of a built-in event, %q: choose another one", f.File, f.ID)
 	}
 	if path, err := fixturePath(t.repo.Root, t.kiciDir, f.ID); err == nil {
 		if _, missing := os.Stat(path); missing == nil {
-			return ci.Event{}, usage("two fixtures are called %q, in %s and in %s: give one of them another name", f.ID, f.File, path)
+			return ci.Event{}, console.Usage("two fixtures are called %q, in %s and in %s: give one of them another name", f.ID, f.File, path)
 		}
 	}
 	a, err := sample.ParseAuthored(f.Options)
@@ -232,7 +233,7 @@ func (t *trial) authored(cmd *cobra.Command, f compile.Fixture, files []string) 
 		ev, err = a.Envelope(sample.Settings{Branch: t.branch, SHA: t.commit(), Repo: t.repo.Name}, files)
 	}
 	if err != nil {
-		return ev, usage("fixture %s in %s: %w", f.ID, f.File, err)
+		return ev, console.Usage("fixture %s in %s: %w", f.ID, f.File, err)
 	}
 	t.inputs = a.Inputs
 	return ev, nil
@@ -245,14 +246,14 @@ func (t *trial) delivery(cmd *cobra.Command, name string) (sample.Delivery, erro
 	}
 	d, known, err := sample.Make(name, sample.Settings{Branch: t.branch, SHA: t.commit(), Repo: t.repo.Name})
 	if err != nil {
-		return d, usage("%w", err)
+		return d, console.Usage("%w", err)
 	}
 	if known {
 		return t.withPayload(d)
 	}
 	path, err := fixturePath(t.repo.Root, t.kiciDir, name)
 	if _, missing := os.Stat(path); err != nil || errors.Is(missing, fs.ErrNotExist) {
-		return d, usage("no event is called %q: it is none of the built-in ones, no workflow file exports a fixture of that name, and there is no %s (kici fixture list shows all)",
+		return d, console.Usage("no event is called %q: it is none of the built-in ones, no workflow file exports a fixture of that name, and there is no %s (kici fixture list shows all)",
 			name, filepath.Join(t.kiciDir, fixtureDir, name+".json"))
 	}
 	return t.fileOnly(cmd, path)
@@ -262,7 +263,7 @@ func (t *trial) delivery(cmd *cobra.Command, name string) (sample.Delivery, erro
 func refuseEventFlags(cmd *cobra.Command, event string) error {
 	for _, flag := range []string{"branch", "payload"} {
 		if cmd.Flags().Changed(flag) {
-			return usage("--%s is for built-in events: %s says it itself", flag, event)
+			return console.Usage("--%s is for built-in events: %s says it itself", flag, event)
 		}
 	}
 	return nil
@@ -275,7 +276,7 @@ func (t *trial) fileOnly(cmd *cobra.Command, path string) (sample.Delivery, erro
 	}
 	d, known, err := readDelivery(path)
 	if err == nil && !known {
-		err = usage("%s holds no event but perhaps the payload of one: name the event and add --payload %s", path, path)
+		err = console.Usage("%s holds no event but perhaps the payload of one: name the event and add --payload %s", path, path)
 	}
 	return d, err
 }
@@ -306,17 +307,17 @@ const maxEvent = 25 << 20
 func readDelivery(path string) (d sample.Delivery, known bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return d, false, usage("read event: %w", err)
+		return d, false, console.Usage("read event: %w", err)
 	}
 	if info.Size() > maxEvent {
-		return d, false, usage("read event: %s has %d bytes, more than the %d of a delivery", path, info.Size(), maxEvent)
+		return d, false, console.Usage("read event: %s has %d bytes, more than the %d of a delivery", path, info.Size(), maxEvent)
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return d, false, usage("read event: %w", err)
+		return d, false, console.Usage("read event: %w", err)
 	}
 	if d, known, err = sample.Parse(raw); err != nil {
-		return d, false, usage("read event %s: %w", path, err)
+		return d, false, console.Usage("read event %s: %w", path, err)
 	}
 	return d, known, nil
 }
@@ -334,9 +335,9 @@ func isBuiltIn(name string) bool {
 func fixturePath(root, kiciDir, name string) (string, error) {
 	switch {
 	case !fixtureName().MatchString(name):
-		return "", usage("a fixture's name has letters, digits, dots, dashes and underscores only, not %q", name)
+		return "", console.Usage("a fixture's name has letters, digits, dots, dashes and underscores only, not %q", name)
 	case isBuiltIn(name):
-		return "", usage("%q is a built-in event: choose another name", name)
+		return "", console.Usage("%q is a built-in event: choose another name", name)
 	}
 	return filepath.Join(inRoot(root, kiciDir), fixtureDir, name+".json"), nil
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"kici/internal/agent/local"
+	"kici/internal/cli/console"
 )
 
 // workflowsRoot is the root of the repository for a command that was called in some folder of it: where the folder of
@@ -40,9 +41,9 @@ func refuseNoFolder(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		return usage("--dir: %w", err)
+		return console.Usage("--dir: %w", err)
 	case !info.IsDir():
-		return usage("--dir: %s is no folder", dir)
+		return console.Usage("--dir: %s is no folder", dir)
 	}
 	return nil
 }

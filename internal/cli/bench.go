@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kici/internal/bench"
+	"kici/internal/cli/console"
 )
 
 func benchCommand(p Process) *cobra.Command {
@@ -70,7 +71,7 @@ func measureCommand(p Process, m measure) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.N < 1 || o.Agents < 0 || o.Delay < 0 {
-				return usage("-n must be at least 1, --agents and --delay must not be negative")
+				return console.Usage("-n must be at least 1, --agents and --delay must not be negative")
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -107,7 +108,7 @@ func failedResult(r bench.Result, err error) error {
 
 func printResult(p Process, r bench.Result, asJSON bool) error {
 	if asJSON {
-		return p.printJSON(r)
+		return p.PrintJSON(r)
 	}
 	fmt.Fprintf(p.Stdout, "%s (%s): %s\n", r.Measure, r.Store, r.Status)
 	for _, f := range []struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/server/chaos"
 )
 
@@ -52,11 +53,11 @@ func chaosCommand(p Process) *cobra.Command {
 func checkChaos(cmd *cobra.Command, o *chaos.Options) error {
 	switch {
 	case o.Duration < time.Second:
-		return usage("--duration must be at least 1s")
+		return console.Usage("--duration must be at least 1s")
 	case o.Servers < 1 || o.Agents < 1:
-		return usage("--servers and --agents must be at least 1")
+		return console.Usage("--servers and --agents must be at least 1")
 	case o.Servers > 1 && o.Postgres == "":
-		return usage("several servers need a database to share: name it with --postgres")
+		return console.Usage("several servers need a database to share: name it with --postgres")
 	}
 	if !cmd.Flags().Changed("seed") {
 		o.Seed = uint64(time.Now().UnixNano() % 1_000_000)
@@ -74,7 +75,7 @@ func failedChaos(r chaos.Result, err error) error {
 
 func printChaos(p Process, r chaos.Result, asJSON bool) error {
 	if asJSON {
-		return p.printJSON(r)
+		return p.PrintJSON(r)
 	}
 	fmt.Fprintf(p.Stdout, "chaos (%s): %s\n", r.Store, r.Status)
 	fmt.Fprintf(p.Stdout, "  %-22s %d, %d servers, %d agents, %.0f s, at rest %.0f s later\n", "seed", r.Seed, r.Servers, r.Agents, r.Seconds, r.Settled)

@@ -5,46 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"kici/internal/cli/console"
 )
 
-// The exit codes.
-const (
-	exitFailure = 1 // the thing did not work, or did not end well
-	exitUsage   = 2 // the command was not understood, or its input is invalid
-)
-
-// Process is what a command has of the process that runs it.
-type Process struct {
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-	Environ        []string
-}
-
-// exitError ends a command with a code. A nil cause prints nothing: the command has said what there is to say.
-type exitError struct {
-	code  int
-	cause error
-}
-
-func (e *exitError) Error() string {
-	if e.cause == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.cause.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.cause }
-
-// usage marks an error as one of how the command was called.
-func usage(format string, args ...any) error {
-	return &exitError{code: exitUsage, cause: fmt.Errorf(format, args...)}
-}
+// Process is what a command line has of the process that runs it. Who runs one needs no other room for it.
+type Process = console.Process
 
 // Run executes a command line, args[0] being the program's name, and gives the exit code. A program called kici-admin is
 // kici admin.
@@ -64,17 +35,17 @@ func conclude(p Process, err error, admin bool) int {
 	if err == nil {
 		return 0
 	}
-	exit, ok := errors.AsType[*exitError](err)
+	exit, ok := errors.AsType[*console.ExitError](err)
 	if !ok {
-		exit = &exitError{code: exitFailure, cause: err}
+		exit = &console.ExitError{Code: console.ExitFailure, Cause: err}
 	}
-	if exit.cause != nil {
-		fmt.Fprintf(p.Stderr, "Error: %v\n", exit.cause)
+	if exit.Cause != nil {
+		fmt.Fprintf(p.Stderr, "Error: %v\n", exit.Cause)
 	}
-	if admin && exit.code == exitUsage && exit.cause != nil {
-		return exitFailure
+	if admin && exit.Code == console.ExitUsage && exit.Cause != nil {
+		return console.ExitFailure
 	}
-	return exit.code
+	return exit.Code
 }
 
 // newRoot makes the command line. Where args name a verb, it has no other: the flags of all of them take 0.3 MiB, which an
@@ -93,7 +64,9 @@ func newRoot(p Process, args []string) *cobra.Command {
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{code: exitUsage, cause: err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &console.ExitError{Code: console.ExitUsage, Cause: err}
+	})
 	wanted := verbs()
 	if len(args) > 0 {
 		if i := slices.IndexFunc(wanted, func(v verb) bool { return v.name == args[0] }); i >= 0 {
@@ -112,7 +85,7 @@ func strict(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return &exitError{code: exitUsage, cause: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+				return &console.ExitError{Code: console.ExitUsage, Cause: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 			}
 			return nil
 		}

@@ -167,15 +167,3 @@ func TestExpiryIsNeverMisread(t *testing.T) {
 		}
 	}
 }
-
-func TestShellWordsStayOneWord(t *testing.T) {
-	for in, want := range map[string]string{"work": "work", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "a/b-c.d": "a/b-c.d"} {
-		if got := shellWord(in); got != want {
-			t.Errorf("%q: %s, want %s", in, got, want)
-		}
-		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(in)).Output()
-		if err != nil || string(out) != in {
-			t.Errorf("%q through a shell: %q, %v", in, out, err)
-		}
-	}
-}

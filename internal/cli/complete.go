@@ -5,12 +5,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"kici/internal/author/compile"
+	"kici/internal/cli/console"
 	"kici/internal/core/lockfile"
 )
 
@@ -20,8 +20,8 @@ func (t *trial) complete(cmd *cobra.Command) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		f := &fixtures{Process: Process{Stderr: io.Discard}, dir: gitRoot(cmd.Context(), t.dir), kiciDir: t.kiciDir}
-		return beginWith(f.names(cmd.Context()), begun), cobra.ShellCompDirectiveDefault // a file can hold an event, too
+		f := &fixtures{Process: console.Process{Stderr: io.Discard}, dir: gitRoot(cmd.Context(), t.dir), kiciDir: t.kiciDir}
+		return console.BeginWith(f.names(cmd.Context()), begun), cobra.ShellCompDirectiveDefault // a file can hold an event, too
 	}
 	for flag, names := range map[string]func(lockfile.Workflow) []string{
 		"workflow": func(w lockfile.Workflow) []string { return []string{w.Name} },
@@ -39,7 +39,7 @@ func (t *trial) complete(cmd *cobra.Command) {
 			for _, w := range t.compiled(cmd.Context()) {
 				all = append(all, names(w)...)
 			}
-			return beginWith(all, begun), cobra.ShellCompDirectiveNoFileComp
+			return console.BeginWith(all, begun), cobra.ShellCompDirectiveNoFileComp
 		})
 	}
 }
@@ -69,9 +69,4 @@ func (f *fixtures) names(ctx context.Context) []string {
 		names[i] = cobra.CompletionWithDesc(one.Name, about)
 	}
 	return names
-}
-
-// beginWith are those that what somebody has begun to write may become.
-func beginWith(names []string, begun string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, begun) })
 }

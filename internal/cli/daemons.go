@@ -17,6 +17,7 @@ import (
 
 	"kici/internal/agent"
 	"kici/internal/agent/runner"
+	"kici/internal/cli/console"
 	"kici/internal/kit/config"
 	"kici/internal/kit/telemetry"
 	"kici/internal/kit/version"
@@ -130,7 +131,7 @@ func agentCommand(p Process) *cobra.Command {
 			err = agent.Run(cmd.Context(), c, telemetry.NewLog(p.Stderr, c.LogLevel, telemetry.FormatAuto))
 			var exit *agent.ExitError
 			if errors.As(err, &exit) {
-				return &exitError{code: exit.Code, cause: exit.Err}
+				return &console.ExitError{Code: exit.Code, Cause: exit.Err}
 			}
 			return err
 		},
@@ -145,7 +146,7 @@ func runnerCommand(p Process) *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if code := runner.Main(cmd.Context(), p.Stdin, p.Stdout, p.Stderr); code != 0 {
-				return &exitError{code: code}
+				return &console.ExitError{Code: code}
 			}
 			return nil
 		},
@@ -214,4 +215,13 @@ func agentEnviron(environ []string) []string {
 		}
 	}
 	return out
+}
+
+// executable is this program's file, for the processes that it starts of itself.
+func executable() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program's file: %w", err)
+	}
+	return path, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/demo"
 )
 
@@ -27,9 +28,9 @@ func demoCommand(p Process) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			o.Out, o.Screen = p.Stdout, p.screen()
+			o.Out, o.Screen = p.Stdout, p.Screen()
 			if asJSON {
-				o.Out, o.Screen = io.Discard, silent{}
+				o.Out, o.Screen = io.Discard, console.Silent{}
 			}
 			result, err := demo.Run(ctx, o)
 			if asJSON {

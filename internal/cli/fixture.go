@@ -17,17 +17,18 @@ import (
 
 	"kici/internal/author/compile"
 	"kici/internal/author/sample"
+	"kici/internal/cli/console"
 )
 
 // fixtures are the events that a repository keeps to try its workflows with.
 type fixtures struct {
-	Process
+	console.Process
 	dir     string
 	kiciDir string
 	json    bool
 }
 
-func fixtureCommand(p Process) *cobra.Command {
+func fixtureCommand(p console.Process) *cobra.Command {
 	f := &fixtures{Process: p}
 	var output string
 	cmd := &cobra.Command{
@@ -66,16 +67,16 @@ func (f *fixtures) complete(cmd *cobra.Command, args []string, begun string) ([]
 	if root, err := workflowsRoot(cmd.Context(), f.dir, f.kiciDir); err == nil {
 		quiet.dir = root
 	}
-	return beginWith(quiet.names(cmd.Context()), begun), cobra.ShellCompDirectiveNoFileComp
+	return console.BeginWith(quiet.names(cmd.Context()), begun), cobra.ShellCompDirectiveNoFileComp
 }
 
 func (f *fixtures) builtIn(name string) (sample.Delivery, error) {
 	d, known, err := sample.Make(name, sample.Settings{Branch: "main", SHA: strings.Repeat("2", 40), Repo: "acme/app"})
 	switch {
 	case err != nil:
-		return d, usage("%w", err)
+		return d, console.Usage("%w", err)
 	case !known:
-		return d, usage("no built-in event is called %q (kici fixture list shows them)", name)
+		return d, console.Usage("no built-in event is called %q (kici fixture list shows them)", name)
 	}
 	return d, nil
 }
@@ -119,7 +120,7 @@ func create(path string, content []byte, force bool) error {
 	}
 	file, err := os.OpenFile(path, how, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return usage("%s is there already", path)
+		return console.Usage("%s is there already", path)
 	}
 	if err != nil {
 		return fmt.Errorf("write event: %w", err)
@@ -150,13 +151,13 @@ func (f *fixtures) listCommand() *cobra.Command {
 				return err
 			}
 			if f.json {
-				return f.printJSON(map[string]any{"fixtures": list})
+				return f.PrintJSON(map[string]any{"fixtures": list})
 			}
-			t := table{what: "events", head: []string{"EVENT", "AFTER A COLON", "ABOUT"}}
+			t := console.Table{What: "events", Head: []string{"EVENT", "AFTER A COLON", "ABOUT"}}
 			for _, one := range list {
-				t.row(one.Name, one.Variant, cmp.Or(one.Error, one.About))
+				t.Row(one.Name, one.Variant, cmp.Or(one.Error, one.About))
 			}
-			t.write(f.Stdout)
+			t.Write(f.Stdout)
 			return nil
 		},
 	}
@@ -235,7 +236,7 @@ func (f *fixtures) addCommand() *cobra.Command {
 				return err
 			}
 			if _, err := d.Envelope(nil); err != nil {
-				return usage("%w", err)
+				return console.Usage("%w", err)
 			}
 			return f.keep(path, d, force)
 		},
@@ -269,13 +270,13 @@ func (f *fixtures) read(from, event, forge string) (sample.Delivery, error) {
 	d, known, err := sample.Parse(raw)
 	switch {
 	case err != nil:
-		return d, usage("read event %s: %w", from, err)
+		return d, console.Usage("read event %s: %w", from, err)
 	case known && (event != "" || forge != ""):
-		return d, usage("%s says itself which event it is: leave --event and --forge out", from)
+		return d, console.Usage("%s says itself which event it is: leave --event and --forge out", from)
 	case known:
 		return d, nil
 	case event == "":
-		return d, usage("%s holds a payload without its event: add --event, as in --event push", from)
+		return d, console.Usage("%s holds a payload without its event: add --event, as in --event push", from)
 	}
 	return sample.Delivery{Event: event, Forge: forge, Payload: raw}, nil
 }
@@ -285,7 +286,7 @@ func (f *fixtures) content(from string) ([]byte, error) {
 	if from != "-" {
 		file, err := os.Open(from)
 		if err != nil {
-			return nil, usage("read event: %w", err)
+			return nil, console.Usage("read event: %w", err)
 		}
 		defer file.Close()
 		source = file
@@ -295,7 +296,7 @@ func (f *fixtures) content(from string) ([]byte, error) {
 		return nil, fmt.Errorf("read event: %w", err)
 	}
 	if len(raw) > maxEvent {
-		return nil, usage("read event: %s has more than the %d bytes of a delivery", from, maxEvent)
+		return nil, console.Usage("read event: %s has more than the %d bytes of a delivery", from, maxEvent)
 	}
 	return raw, nil
 }
@@ -314,7 +315,7 @@ func (f *fixtures) show(ctx context.Context, name string) error {
 		if _, missing := os.Stat(path); missing == nil {
 			d, known, err := readDelivery(path)
 			if err == nil && !known {
-				err = usage("%s holds no event", path)
+				err = console.Usage("%s holds no event", path)
 			}
 			if err != nil {
 				return err
@@ -331,8 +332,8 @@ func (f *fixtures) show(ctx context.Context, name string) error {
 	}
 	for _, e := range exported {
 		if e.ID == name {
-			return f.printJSON(e.Options)
+			return f.PrintJSON(e.Options)
 		}
 	}
-	return usage("no fixture and no built-in event is called %q (kici fixture list shows both)", name)
+	return console.Usage("no fixture and no built-in event is called %q (kici fixture list shows both)", name)
 }

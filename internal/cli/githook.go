@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kici/internal/author/compile"
+	"kici/internal/cli/console"
 )
 
 // hookMark tells a hook of ours, which may be written over.
@@ -35,7 +36,7 @@ var hookTasks = map[string]string{
 	"pre-push":   "kici compile --quiet --check@FLAG@",
 }
 
-func hookCommand(p Process) *cobra.Command {
+func hookCommand(p console.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "hook", Short: "Hooks of git in this repository", Example: "  kici hook install", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -46,12 +47,12 @@ func hookCommand(p Process) *cobra.Command {
 
 // hookInstall is kici hook install.
 type hookInstall struct {
-	Process
+	console.Process
 	dir, kiciDir     string
 	push, git, force bool
 }
 
-func hookInstallCommand(p Process) *cobra.Command {
+func hookInstallCommand(p console.Process) *cobra.Command {
 	h := &hookInstall{Process: p}
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -79,7 +80,7 @@ func (h *hookInstall) run(ctx context.Context) error {
 		name = "pre-push"
 	}
 	if !filepath.IsLocal(h.kiciDir) {
-		return usage("--kici-dir must be a folder below the root of the repository, not %s", h.kiciDir)
+		return console.Usage("--kici-dir must be a folder below the root of the repository, not %s", h.kiciDir)
 	}
 	root, err := h.ask(ctx, "--show-toplevel")
 	if err != nil {
@@ -98,7 +99,7 @@ func (h *hookInstall) run(ctx context.Context) error {
 		return h.addLine(filepath.Join(husky, name), name)
 	}
 	if h.git && folder != filepath.Join(own, "hooks") {
-		return usage("core.hooksPath makes git take its hooks from %s, so one of its own would never run: leave --git out", folder)
+		return console.Usage("core.hooksPath makes git take its hooks from %s, so one of its own would never run: leave --git out", folder)
 	}
 	return h.install(filepath.Join(folder, name), name)
 }
@@ -109,7 +110,7 @@ func (h *hookInstall) ask(ctx context.Context, args ...string) (string, error) {
 	cmd.Dir = h.dir
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return "", usage("no git repository at %s: %s", h.dir, strings.TrimSpace(string(exit.Stderr)))
+		return "", console.Usage("no git repository at %s: %s", h.dir, strings.TrimSpace(string(exit.Stderr)))
 	}
 	if err != nil {
 		return "", fmt.Errorf("find the hooks of git: %w", err)
@@ -121,9 +122,9 @@ func (h *hookInstall) ask(ctx context.Context, args ...string) (string, error) {
 func (h *hookInstall) fill(script string) string {
 	flag := ""
 	if filepath.Clean(h.kiciDir) != compile.DefaultDir {
-		flag = " --kici-dir " + shellWord(filepath.ToSlash(h.kiciDir))
+		flag = " --kici-dir " + console.ShellWord(filepath.ToSlash(h.kiciDir))
 	}
-	return strings.NewReplacer("@DIR@", shellWord(filepath.ToSlash(filepath.Clean(h.kiciDir))), "@FLAG@", flag).Replace(script)
+	return strings.NewReplacer("@DIR@", console.ShellWord(filepath.ToSlash(filepath.Clean(h.kiciDir))), "@FLAG@", flag).Replace(script)
 }
 
 func (h *hookInstall) install(path, name string) error {
@@ -133,7 +134,7 @@ func (h *hookInstall) install(path, name string) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("read hook: %w", err)
 	case err == nil && !h.force && !strings.Contains(string(old), hookMark):
-		return usage("%s is there already: add the line `%s` to it, or use --force", path, task)
+		return console.Usage("%s is there already: add the line `%s` to it, or use --force", path, task)
 	}
 	return h.write(path, h.fill(hookHead)+task+"\n", task)
 }

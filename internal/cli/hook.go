@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"kici/internal/cli/console"
 )
 
 //go:embed hook.sh
@@ -16,11 +18,8 @@ var hookTemplate string
 
 // hookScript is the post-receive hook of a local source's repositories. It holds no secret, only where one lies.
 func hookScript(url, base, secretFile string) string {
-	return strings.NewReplacer("@URL@", shellQuote(url), "@BASE@", shellQuote(base), "@SECRET_FILE@", shellQuote(secretFile)).Replace(hookTemplate)
+	return strings.NewReplacer("@URL@", console.ShellQuote(url), "@BASE@", console.ShellQuote(base), "@SECRET_FILE@", console.ShellQuote(secretFile)).Replace(hookTemplate)
 }
-
-// shellQuote makes one word of a text for a shell.
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // newSecret makes a secret of 64 hex digits.
 func newSecret() string {

@@ -16,11 +16,12 @@ import (
 
 	"kici/internal/agent/local"
 	"kici/internal/author/compile"
+	"kici/internal/cli/console"
 )
 
 // initRun is kici init.
 type initRun struct {
-	Process
+	console.Process
 	o                       compile.InitOptions
 	manager                 string
 	skip, noAgents, json    bool
@@ -28,7 +29,7 @@ type initRun struct {
 	elsewhere               string // words for where it is made when that is not here
 }
 
-func initCommand(p Process) *cobra.Command {
+func initCommand(p console.Process) *cobra.Command {
 	i := &initRun{Process: p}
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -79,15 +80,15 @@ func (i *initRun) refuse() error {
 	context, name, pair := strings.Cut(i.secret, ":")
 	switch {
 	case i.manager != "" && !slices.Contains(packageManagers, i.manager):
-		return usage("--package-manager must be npm, pnpm or yarn, not %q", i.manager)
+		return console.Usage("--package-manager must be npm, pnpm or yarn, not %q", i.manager)
 	case i.registry == "" && i.scope != "":
-		return usage("--private-registry-scope needs --private-registry")
+		return console.Usage("--private-registry-scope needs --private-registry")
 	case i.registry != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
-		return usage("--private-registry must be a URL, as https://npm.example.org/, not %q", i.registry)
+		return console.Usage("--private-registry must be a URL, as https://npm.example.org/, not %q", i.registry)
 	case i.scope != "" && !registryScope().MatchString(i.scope):
-		return usage("--private-registry-scope must be like @acme, not %q", i.scope)
+		return console.Usage("--private-registry-scope must be like @acme, not %q", i.scope)
 	case !pair || context == "" || name == "" || strings.Contains(name, ":"):
-		return usage("--private-registry-secret must be CONTEXT:SECRET, not %q", i.secret)
+		return console.Usage("--private-registry-secret must be CONTEXT:SECRET, not %q", i.secret)
 	}
 	return nil
 }
@@ -106,9 +107,9 @@ func (i *initRun) run(ctx context.Context) error {
 	made, err := compile.Init(ctx, i.o)
 	switch {
 	case errors.Is(err, compile.ErrExists):
-		return usage("%w: use --force to make again what kici init makes beside your workflows", err)
+		return console.Usage("%w: use --force to make again what kici init makes beside your workflows", err)
 	case errors.Is(err, compile.ErrPreset), errors.Is(err, compile.ErrFolder):
-		return usage("%w", err)
+		return console.Usage("%w", err)
 	case err != nil:
 		return err
 	}
@@ -127,7 +128,7 @@ func (i *initRun) run(ctx context.Context) error {
 
 func (i *initRun) tell(ctx context.Context, made compile.InitResult, result compile.Result) error {
 	if i.json {
-		return i.printJSON(map[string]any{"preset": made.Preset.Name, "workflow": made.Workflow, "lockFile": result.Path, "files": made.Files, "kept": slices.Concat([]string{}, made.Kept)})
+		return i.PrintJSON(map[string]any{"preset": made.Preset.Name, "workflow": made.Workflow, "lockFile": result.Path, "files": made.Files, "kept": slices.Concat([]string{}, made.Kept)})
 	}
 	if slices.Contains(made.Kept, made.Workflow) {
 		fmt.Fprintf(i.Stdout, "Made again%s:\n", i.elsewhere)
@@ -185,5 +186,5 @@ func (i *initRun) kiciDirFlag() string {
 	if filepath.Clean(i.o.KiciDir) == compile.DefaultDir {
 		return ""
 	}
-	return " --kici-dir " + shellWord(i.o.KiciDir)
+	return " --kici-dir " + console.ShellWord(i.o.KiciDir)
 }

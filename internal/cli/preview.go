@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kici/internal/agent/local"
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
@@ -21,7 +22,7 @@ import (
 	"kici/internal/decide/trigger"
 )
 
-func previewCommand(p Process) *cobra.Command {
+func previewCommand(p console.Process) *cobra.Command {
 	t := &trial{Process: p}
 	cmd := &cobra.Command{
 		Use:   "preview [EVENT]",
@@ -111,14 +112,14 @@ func (t *trial) preview() error {
 		list = append(list, one)
 	}
 	if t.json {
-		if err := t.printJSON(map[string]any{"event": t.event, "workflows": list}); err != nil {
+		if err := t.PrintJSON(map[string]any{"event": t.event, "workflows": list}); err != nil {
 			return err
 		}
 	} else {
 		t.printPreview(list)
 	}
 	if failed {
-		return &exitError{code: exitFailure}
+		return &console.ExitError{Code: console.ExitFailure}
 	}
 	return nil
 }
@@ -166,7 +167,7 @@ func (one previewed) fails() bool {
 // unknownJob makes a mistake of the call of the name of a job that is not there.
 func unknownJob(err error) error {
 	if none, ok := errors.AsType[*local.NoJobError](err); ok {
-		return usage("%w", none)
+		return console.Usage("%w", none)
 	}
 	return err
 }
@@ -318,7 +319,7 @@ func typeChecks(failed []trigger.Check) string {
 	if len(types) > 1 {
 		verdict = "matches none of"
 	}
-	return fmt.Sprintf("event type `%s` %s %s", livetree.Clean(text(failed[0].Value)), verdict, strings.Join(types, ", "))
+	return fmt.Sprintf("event type `%s` %s %s", livetree.Clean(console.Text(failed[0].Value)), verdict, strings.Join(types, ", "))
 }
 
 // about says in one line what there is to know of a job.

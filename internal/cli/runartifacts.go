@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
@@ -30,13 +31,13 @@ func (a *admin) runsArtifactsCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(adminwire.ArtifactList{Artifacts: list})
+				return a.PrintJSON(adminwire.ArtifactList{Artifacts: list})
 			}
-			t := table{what: "artifacts", head: []string{"NAME", "BYTES", "JOB", "CREATED", "EXPIRES"}}
+			t := console.Table{What: "artifacts", Head: []string{"NAME", "BYTES", "JOB", "CREATED", "EXPIRES"}}
 			for _, f := range list {
-				t.row(f.Name, strconv.FormatInt(f.SizeBytes, 10), f.JobID, when(f.CreatedAt), when(f.ExpiresAt))
+				t.Row(f.Name, strconv.FormatInt(f.SizeBytes, 10), f.JobID, console.When(f.CreatedAt), console.When(f.ExpiresAt))
 			}
-			t.write(a.Stdout)
+			t.Write(a.Stdout)
 			return nil
 		}),
 	}
@@ -74,7 +75,7 @@ func (a *admin) runsDownloadCommand() *cobra.Command {
 			return err
 		}
 		if a.json {
-			return a.printJSON(link.Artifact)
+			return a.PrintJSON(link.Artifact)
 		}
 		fmt.Fprintf(a.Stderr, "%s: %d bytes\n", livetree.Clean(output), link.SizeBytes)
 		return nil
@@ -87,7 +88,7 @@ func (a *admin) runsDownloadCommand() *cobra.Command {
 func freeName(artifact string) (string, error) {
 	name := path.Base(strings.ReplaceAll(artifact, `\`, "/"))
 	if strings.HasPrefix(name, ".") || name == "/" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == ':' }) {
-		return "", usage("the artifact's name is no name of a file; name one with -o")
+		return "", console.Usage("the artifact's name is no name of a file; name one with -o")
 	}
 	if _, err := os.Lstat(name); err == nil {
 		return "", fmt.Errorf("%s exists already; name another file with -o", livetree.Clean(name))

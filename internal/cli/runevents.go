@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 )
@@ -23,17 +24,17 @@ func (a *admin) runsEventsCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(line)
+				return a.PrintJSON(line)
 			}
 			jobs, err := c.Jobs(ctx, id)
 			if err != nil {
 				return err
 			}
-			t := table{what: "events", head: []string{"TIME", "EVENT", "OF", "JOB", "TOOK", "DETAILS"}}
+			t := console.Table{What: "events", Head: []string{"TIME", "EVENT", "OF", "JOB", "TOOK", "DETAILS"}}
 			for _, e := range line.Events {
-				t.row(when(e.Timestamp), e.EventType, e.SourceService, jobName(jobs, text(e.JobID)), span(e.DurationMs), string(e.Metadata))
+				t.Row(console.When(e.Timestamp), e.EventType, e.SourceService, jobName(jobs, console.Text(e.JobID)), span(e.DurationMs), string(e.Metadata))
 			}
-			t.write(a.Stdout)
+			t.Write(a.Stdout)
 			return nil
 		}),
 	}
@@ -59,7 +60,7 @@ func (a *admin) runsContextCommand() *cobra.Command {
 	cmd.Flags().StringVar(&job, "job", "", "required: name or id of the job")
 	cmd.RunE = a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
 		if job == "" {
-			return usage("--job is required")
+			return console.Usage("--job is required")
 		}
 		jobs, err := c.Jobs(ctx, id)
 		if err != nil {
@@ -73,7 +74,7 @@ func (a *admin) runsContextCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printJSON(around)
+		return a.PrintJSON(around)
 	})
 	return cmd
 }

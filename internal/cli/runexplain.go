@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
@@ -25,7 +26,7 @@ func (a *admin) runsExplainCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printJSON(why)
+				return a.PrintJSON(why)
 			}
 			a.printExplanation(why)
 			return nil
@@ -59,7 +60,7 @@ func (a *admin) printExplained(j adminwire.ExplainedJob) {
 		fmt.Fprintf(a.Stdout, "  - %s\n", livetree.Clean(candidate(agent)))
 	}
 	if !j.Until.IsZero() {
-		fmt.Fprintf(a.Stdout, "  until %s\n", when(j.Until))
+		fmt.Fprintf(a.Stdout, "  until %s\n", console.When(j.Until))
 	}
 }
 
@@ -79,7 +80,7 @@ func stepEnd(s adminwire.ExplainedStep) string {
 func candidate(c adminwire.Candidate) string {
 	switch {
 	case !c.AwaySince.IsZero():
-		return c.AgentID + " fits and is not connected since " + when(c.AwaySince)
+		return c.AgentID + " fits and is not connected since " + console.When(c.AwaySince)
 	case !c.Fits:
 		return c.AgentID + " " + strings.Join(c.Missing, "; ")
 	case c.Draining:
@@ -89,7 +90,7 @@ func candidate(c adminwire.Candidate) string {
 	}
 	jobs := make([]string, len(c.Busy))
 	for i, o := range c.Busy {
-		jobs[i] = fmt.Sprintf("%s of run %s since %s", o.JobName, o.RunID, when(o.Since))
+		jobs[i] = fmt.Sprintf("%s of run %s since %s", o.JobName, o.RunID, console.When(o.Since))
 	}
 	return fmt.Sprintf("%s fits and runs %s (%d of %d)", c.AgentID, strings.Join(jobs, ", "), len(c.Busy), c.Slots)
 }

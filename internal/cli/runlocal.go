@@ -23,6 +23,7 @@ import (
 
 	"kici/internal/agent/local"
 	"kici/internal/agent/workspace"
+	"kici/internal/cli/console"
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
 	"kici/internal/decide/inputs"
@@ -47,7 +48,7 @@ type localRun struct {
 	failOnDrift bool
 }
 
-func runCommand(p Process) *cobra.Command {
+func runCommand(p console.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run workflows yourself", Example: "  kici run local push", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -56,7 +57,7 @@ func runCommand(p Process) *cobra.Command {
 	return cmd
 }
 
-func runLocalCommand(p Process) *cobra.Command {
+func runLocalCommand(p console.Process) *cobra.Command {
 	l := &localRun{trial: trial{Process: p}}
 	cmd := &cobra.Command{
 		Use:   "local EVENT",
@@ -99,17 +100,17 @@ func runLocalCommand(p Process) *cobra.Command {
 func (l *localRun) refuse(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
-		return usage("name the event to run for, as in kici run local push (kici fixture list shows them)")
+		return console.Usage("name the event to run for, as in kici run local push (kici fixture list shows them)")
 	case l.pick && l.workflow != "":
-		return usage("--pick and --workflow both choose the workflow: use one of them")
+		return console.Usage("--pick and --workflow both choose the workflow: use one of them")
 	case l.failOnDrift && !l.check:
-		return usage("--fail-on-drift needs --check")
+		return console.Usage("--fail-on-drift needs --check")
 	case l.json && l.lines:
-		return usage("--json and --json-lines are two forms of output: use one of them")
+		return console.Usage("--json and --json-lines are two forms of output: use one of them")
 	case cmd.Flags().Changed("jobs") && l.jobs < 1:
-		return usage("--jobs must be at least 1, not %d", l.jobs)
+		return console.Usage("--jobs must be at least 1, not %d", l.jobs)
 	case l.keep && l.inPlace:
-		return usage("--keep is about the copies that --in-place does without")
+		return console.Usage("--keep is about the copies that --in-place does without")
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func (l *localRun) run(cmd *cobra.Command, args []string) error {
 func pairsOf(flag string, list []string) (map[string]string, error) {
 	given, issues := inputs.ParsePairs(list)
 	if len(issues) > 0 {
-		return nil, usage("--%s %s: expected NAME=value", flag, issues[0].Key)
+		return nil, console.Usage("--%s %s: expected NAME=value", flag, issues[0].Key)
 	}
 	values := map[string]string{}
 	for _, g := range given {
@@ -164,7 +165,7 @@ func (l *localRun) works() ([]local.Work, error) {
 	}
 	given, issues := inputs.ParsePairs(l.given)
 	if len(issues) > 0 {
-		return nil, usage("%w", &inputs.Error{Issues: issues})
+		return nil, console.Usage("%w", &inputs.Error{Issues: issues})
 	}
 	works := make([]local.Work, len(chosen))
 	for i, w := range chosen {
@@ -200,7 +201,7 @@ func (l *localRun) inputsOf(w lockfile.Workflow, given []inputs.Given) (json.Raw
 	}
 	values, issues := inputs.Coerce(inputs.OfDispatch(w), given)
 	if len(issues) > 0 {
-		return nil, usage("workflow %s: %w", w.Name, &inputs.Error{Issues: issues})
+		return nil, console.Usage("workflow %s: %w", w.Name, &inputs.Error{Issues: issues})
 	}
 	return json.Marshal(values)
 }
@@ -239,7 +240,7 @@ func (l *localRun) ask() ([]lockfile.Workflow, error) {
 	answer = strings.TrimSpace(answer)
 	n, err := strconv.Atoi(answer)
 	if err != nil || n < 1 || n > len(l.lock.Workflows) {
-		return nil, usage("there is no workflow %q: give a number from 1 to %d", answer, len(l.lock.Workflows))
+		return nil, console.Usage("there is no workflow %q: give a number from 1 to %d", answer, len(l.lock.Workflows))
 	}
 	return []lockfile.Workflow{l.lock.Workflows[n-1]}, nil
 }
@@ -266,7 +267,7 @@ func (l *localRun) options(ctx context.Context, env map[string]string) (local.Op
 		return o, nil
 	}
 	if _, err := os.Stat(filepath.Join(l.repo.Root, ".git")); errors.Is(err, fs.ErrNotExist) {
-		return o, usage("%s is no repository of git, so it cannot be copied: use --in-place", l.repo.Root)
+		return o, console.Usage("%s is no repository of git, so it cannot be copied: use --in-place", l.repo.Root)
 	}
 	if o.Scratch, err = l.scratch(); err != nil {
 		return o, err
@@ -277,7 +278,7 @@ func (l *localRun) options(ctx context.Context, env map[string]string) (local.Op
 
 // scratch is the folder of the copies.
 func (l *localRun) scratch() (string, error) {
-	dir := l.Process.env("KICI_RUN_DIR")
+	dir := l.Process.Env("KICI_RUN_DIR")
 	if dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {

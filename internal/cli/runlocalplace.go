@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kici/internal/agent/local"
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/core/lockfile"
 	"kici/internal/kit/docker"
@@ -21,14 +22,14 @@ import (
 // engine finds that of the containers. What goes into them is this program, so it must be one for Linux.
 func (l *localRun) engine(ctx context.Context) (*docker.Client, error) {
 	if runtime.GOOS != "linux" {
-		return nil, usage("--container works on Linux only, since the step runner that goes into a container is this program")
+		return nil, console.Usage("--container works on Linux only, since the step runner that goes into a container is this program")
 	}
 	socket, err := docker.Find(l.Environ)
 	switch {
 	case errors.Is(err, docker.ErrNoEngine):
 		return nil, fmt.Errorf("run in containers: %w", err)
 	case err != nil:
-		return nil, usage("%w", err)
+		return nil, console.Usage("%w", err)
 	}
 	engine, err := docker.Open(ctx, socket)
 	if err != nil {
@@ -70,13 +71,13 @@ func (l *localRun) alone(ctx context.Context, w lockfile.Workflow, run func() er
 // lockGrace is for how long a run that another one replaces may take to end.
 func (l *localRun) lockGrace() (time.Duration, error) {
 	const name = "KICI_LOCAL_LOCK_KILL_GRACE_MS"
-	text := l.Process.env(name)
+	text := l.Process.Env(name)
 	if text == "" {
 		return 30 * time.Second, nil
 	}
 	ms, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || ms < 0 {
-		return 0, usage("%s must be a number of milliseconds, not %q", name, text)
+		return 0, console.Usage("%s must be a number of milliseconds, not %q", name, text)
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }

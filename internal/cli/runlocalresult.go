@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"kici/internal/agent/local"
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
@@ -25,15 +26,15 @@ type localResults struct {
 
 // runOne runs a workflow before the eyes of whoever looks on.
 func (r *localResults) runOne(ctx context.Context, o local.Options) error {
-	var shown screen = silent{}
+	var shown console.Screen = console.Silent{}
 	var tails *tailScreen
 	switch {
 	case r.lines:
 		shown = &lineScreen{p: r.Process, workflow: o.Workflow.Name, seen: map[string]string{}}
 	case !r.quiet && !r.json:
-		shown = r.screen()
-		if _, brief := terminal(r.Stdout); brief {
-			tails = &tailScreen{screen: shown, last: map[string][]string{}}
+		shown = r.Screen()
+		if _, brief := console.Terminal(r.Stdout); brief {
+			tails = &tailScreen{Screen: shown, last: map[string][]string{}}
 			shown = tails
 		}
 	}
@@ -73,7 +74,7 @@ func (r *localResults) summary(result local.Result) {
 	fmt.Fprintln(r.Stdout, line)
 	for _, j := range result.Jobs {
 		for _, s := range j.Steps {
-			if s.DriftSummary != nil && text(s.CheckOutcome) == "dry-run" {
+			if s.DriftSummary != nil && console.Text(s.CheckOutcome) == "dry-run" {
 				fmt.Fprintf(r.Stdout, "  %s › %s would change: %s\n", livetree.Clean(j.JobName), livetree.Clean(s.StepName), livetree.Clean(*s.DriftSummary))
 			}
 		}
@@ -107,9 +108,9 @@ func (r *localResults) conclude() error {
 	}
 	switch {
 	case drift && r.failOnDrift:
-		return &exitError{code: exitUsage}
+		return &console.ExitError{Code: console.ExitUsage}
 	case r.failed():
-		return &exitError{code: exitFailure}
+		return &console.ExitError{Code: console.ExitFailure}
 	}
 	return nil
 }
@@ -135,14 +136,14 @@ func (r *localResults) printResult(drift bool) error {
 	all := map[string]any{"drift": drift, "results": results, "summary": summary}
 	if r.lines {
 		all["type"] = "result"
-		return r.printLine(all)
+		return r.PrintLine(all)
 	}
-	return r.printJSON(all)
+	return r.PrintJSON(all)
 }
 
 // lineScreen prints each change and each line of a log as one line of JSON.
 type lineScreen struct {
-	p        Process
+	p        console.Process
 	workflow string
 	seen     map[string]string
 }
@@ -185,7 +186,7 @@ func (s *lineScreen) Line(job, step, text string) {
 
 func (s *lineScreen) print(c change) {
 	c.Workflow = s.workflow
-	_ = s.p.printLine(c) // who no longer reads has nobody to tell
+	_ = s.p.PrintLine(c) // who no longer reads has nobody to tell
 }
 
 // Close has nothing to leave.
@@ -196,7 +197,7 @@ const tailLines = 20
 
 // tailScreen remembers the last lines of each step.
 type tailScreen struct {
-	screen
+	console.Screen
 	last map[string][]string
 }
 
@@ -205,10 +206,10 @@ func (s *tailScreen) Line(job, step, text string) {
 	key := job + "\x00" + step
 	lines := append(s.last[key], text)
 	s.last[key] = lines[max(0, len(lines)-tailLines):]
-	s.screen.Line(job, step, text)
+	s.Screen.Line(job, step, text)
 }
 
-func (s *tailScreen) print(p Process, result local.Result) {
+func (s *tailScreen) print(p console.Process, result local.Result) {
 	for _, j := range result.Jobs {
 		for _, step := range j.Steps {
 			if lines := s.last[j.JobName+"\x00"+step.StepName]; step.Status == ci.StepFailed && len(lines) > 0 {
@@ -268,10 +269,10 @@ func (r *localResults) writeJUnit() error {
 func junitOf(workflow string, j adminwire.Job) junitSuite {
 	s := junitSuite{Name: workflow + " / " + j.JobName, Time: seconds(j.DurationMs)}
 	for _, step := range j.Steps {
-		s.add(junitCase{Name: step.StepName, Class: s.Name, Time: seconds(step.DurationMs)}, step.Status == ci.StepFailed, step.Status == ci.StepSuccess, text(step.ErrorMessage))
+		s.add(junitCase{Name: step.StepName, Class: s.Name, Time: seconds(step.DurationMs)}, step.Status == ci.StepFailed, step.Status == ci.StepSuccess, console.Text(step.ErrorMessage))
 	}
 	if s.Failures == 0 && (len(s.Cases) == 0 || j.Status.FailsRun()) {
-		s.add(junitCase{Name: j.JobName, Class: s.Name, Time: s.Time}, j.Status.FailsRun(), j.Status == ci.JobSuccess, text(j.ErrorMessage))
+		s.add(junitCase{Name: j.JobName, Class: s.Name, Time: s.Time}, j.Status.FailsRun(), j.Status == ci.JobSuccess, console.Text(j.ErrorMessage))
 	}
 	return s
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
@@ -42,7 +43,7 @@ func (a *admin) runsLogsCommand() *cobra.Command {
 			return err
 		}
 		l.c, l.run, l.from, l.first, l.tail = c, id, map[stepKey]int64{}, max(o.from-1, 0), o.tail
-		l.wanted, l.colour, l.prefix = o.wanted, a.colour(a.Stdout), o.step == ""
+		l.wanted, l.colour, l.prefix = o.wanted, a.Colour(a.Stdout), o.step == ""
 		switch {
 		case o.raw:
 			return l.printRaw(ctx)
@@ -81,17 +82,17 @@ func (o *logOptions) flags(cmd *cobra.Command, l *logPrinter) {
 func (o *logOptions) check() error {
 	switch {
 	case o.step != "" && o.job == "":
-		return usage("--step needs --job: steps of different jobs may have one name")
+		return console.Usage("--step needs --job: steps of different jobs may have one name")
 	case o.tail < 0 || o.from < 0:
-		return usage("--tail and --from take a number of lines from 1 on")
+		return console.Usage("--tail and --from take a number of lines from 1 on")
 	case o.tail > 0 && o.from > 0:
-		return usage("--tail and --from are two places to begin at: use one of them")
+		return console.Usage("--tail and --from are two places to begin at: use one of them")
 	case o.grep != "" && (o.follow || o.tail > 0):
-		return usage("--grep searches what is there: it goes neither with --follow nor with --tail")
+		return console.Usage("--grep searches what is there: it goes neither with --follow nor with --tail")
 	case o.grep == "" && (o.expression || o.ignoreCase):
-		return usage("--regexp and --ignore-case need --grep")
+		return console.Usage("--regexp and --ignore-case need --grep")
 	case o.raw && (o.follow || o.tail > 0 || o.from > 0 || o.grep != "" || o.step == ""):
-		return usage("--raw prints the whole log of one step: it needs --job and --step, and goes with no other part of a log")
+		return console.Usage("--raw prints the whole log of one step: it needs --job and --step, and goes with no other part of a log")
 	}
 	return nil
 }
@@ -264,7 +265,7 @@ func (l *logPrinter) line(j adminwire.Job, s adminwire.Step, r record, number in
 		return err
 	}
 	text := r.Msg
-	if _, ok := terminal(l.Stdout); ok {
+	if _, ok := console.Terminal(l.Stdout); ok {
 		text = livetree.CleanColours(text)
 		if !l.colour {
 			text = livetree.Clean(text)

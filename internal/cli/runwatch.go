@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/console"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
@@ -36,10 +35,10 @@ func (a *admin) watch(ctx context.Context, c *client.Client, id string) error {
 	defer stop()
 	w := &watcher{c: c, id: id, from: map[stepKey]int64{}, reasons: map[string]ci.Reason{}}
 	if a.json {
-		w.take = func(_ context.Context, m adminwire.Observed) error { return a.printLine(m) }
+		w.take = func(_ context.Context, m adminwire.Observed) error { return a.PrintLine(m) }
 	} else {
-		w.screen = a.screen()
-		_, w.brief = terminal(a.Stdout)
+		w.screen = a.Screen()
+		_, w.brief = console.Terminal(a.Stdout)
 		w.take = w.show
 	}
 	status, err := w.follow(ctx)
@@ -47,16 +46,7 @@ func (a *admin) watch(ctx context.Context, c *client.Client, id string) error {
 		w.screen.Close()
 	}
 	if err == nil && status != ci.RunSuccess {
-		err = &exitError{code: exitFailure}
-	}
-	return err
-}
-
-// printLine prints a value as one line of JSON.
-func (p Process) printLine(v any) error {
-	raw, err := json.Marshal(v)
-	if err == nil {
-		_, err = fmt.Fprintf(p.Stdout, "%s\n", raw)
+		err = &console.ExitError{Code: console.ExitFailure}
 	}
 	return err
 }
@@ -78,7 +68,7 @@ type watcher struct {
 	take func(ctx context.Context, m adminwire.Observed) error
 
 	// For people; the messages themselves are shown to programs.
-	screen  screen
+	screen  console.Screen
 	run     adminwire.RunDetail
 	jobs    []adminwire.Job
 	from    map[stepKey]int64    // lines shown; −1 of a step that has ended and is shown whole

@@ -19,7 +19,7 @@ func versionCommand(p Process) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			v := version.Read()
 			if asJSON {
-				return p.printJSON(struct {
+				return p.PrintJSON(struct {
 					version.Info
 					LockSchema int `json:"lockSchema"`
 				}{v, lockfile.SchemaVersion})

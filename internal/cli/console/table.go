@@ -1,4 +1,4 @@
-package cli
+package console
 
 import (
 	"fmt"
@@ -12,23 +12,24 @@ import (
 	"kici/internal/core/adminwire"
 )
 
-// table is rows of cells for people: a header, a rule, a row for each item.
-type table struct {
-	what string // of which there are none, in the plural
-	head []string
+// Table is rows of cells for people: a header, a rule, a row for each item.
+type Table struct {
+	What string // of which there are none, in the plural
+	Head []string
 	rows [][]string
 }
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+// Row adds a row, of a cell for each member of the head.
+func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write prints the table, or that there is nothing. Cells come from outside and are cleaned.
-func (t *table) write(out io.Writer) {
+// Write prints the table, or that there is nothing. Cells come from outside and are cleaned.
+func (t *Table) Write(out io.Writer) {
 	if len(t.rows) == 0 {
-		fmt.Fprintf(out, "No %s found.\n", t.what)
+		fmt.Fprintf(out, "No %s found.\n", t.What)
 		return
 	}
-	widths := make([]int, len(t.head))
-	for i, h := range t.head {
+	widths := make([]int, len(t.Head))
+	for i, h := range t.Head {
 		widths[i] = lipgloss.Width(h)
 	}
 	for _, row := range t.rows {
@@ -43,7 +44,7 @@ func (t *table) write(out io.Writer) {
 	for i, w := range widths {
 		rule[i] = strings.Repeat("-", w)
 	}
-	writeRow(out, t.head, widths, " | ")
+	writeRow(out, t.Head, widths, " | ")
 	writeRow(out, rule, widths, "-+-")
 	for _, row := range t.rows {
 		writeRow(out, row, widths, " | ")
@@ -63,8 +64,8 @@ func writeRow(out io.Writer, cells []string, widths []int, between string) {
 	fmt.Fprintln(out, strings.TrimRight(b.String(), " "))
 }
 
-// pairs prints names with their values below each other; what is empty is left out.
-func pairs(out io.Writer, list ...[2]string) {
+// Pairs prints names with their values below each other; what is empty is left out.
+func Pairs(out io.Writer, list ...[2]string) {
 	for _, pair := range list {
 		if value := livetree.Clean(pair[1]); value != "" {
 			fmt.Fprintf(out, "%-12s %s\n", pair[0], value)
@@ -72,40 +73,24 @@ func pairs(out io.Writer, list ...[2]string) {
 	}
 }
 
-// when is a time as tables show it, "" for never.
-func when(t adminwire.Time) string {
+// When is a time as tables show it, "" for never.
+func When(t adminwire.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
 }
 
-// span is a duration as tables show it, "" when it is not known yet.
-func span(ms *int64) string {
-	if ms == nil {
-		return ""
-	}
-	return livetree.Duration(time.Duration(*ms) * time.Millisecond)
-}
-
-// text is a text that may be absent.
-func text(s *string) string {
+// Text is a text that may be absent.
+func Text(s *string) string {
 	if s == nil {
 		return ""
 	}
 	return *s
 }
 
-// labels are shown as they are written. No list is something else than an empty one: none says what it means.
-func labels(list []string, none string) string {
-	if list == nil {
-		return none
-	}
-	return strings.Join(list, ",")
-}
-
-// plural counts things.
-func plural(n int, one string) string {
+// Plural counts things.
+func Plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
