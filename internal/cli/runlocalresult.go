@@ -258,6 +258,9 @@ func (r *localResults) writeJUnit() error {
 	}
 	raw, err := xml.MarshalIndent(file, "", "  ")
 	if err == nil {
+		err = os.MkdirAll(filepath.Dir(r.junit), 0o755)
+	}
+	if err == nil {
 		err = os.WriteFile(r.junit, append([]byte(xml.Header), append(raw, '\n')...), 0o644)
 	}
 	if err != nil {
