@@ -52,7 +52,7 @@ var rooms = []string{
 	"internal/client", "internal/proc", "internal/rig",
 	// The killing test of the orchestrator is one of its rooms, but it stands on a whole system of processes.
 	"internal/server/chaos",
-	"internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli/console", "internal/cli", "cmd/kici",
+	"internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli/console", "internal/cli/author", "internal/cli/trial", "internal/cli", "cmd/kici",
 }
 
 // forTests are packages that only tests import.

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/author"
 	"kici/internal/cli/console"
+	"kici/internal/cli/trial"
 )
 
 // Process is what a command line has of the process that runs it. Who runs one needs no other room for it.
@@ -103,11 +105,11 @@ type verb struct {
 
 func verbs() []verb {
 	return append(daemons(),
-		verb{"compile", compileCommand},
-		verb{"init", initCommand},
-		verb{"preview", previewCommand},
-		verb{"fixture", fixtureCommand},
-		verb{"hook", hookCommand},
+		verb{"compile", author.CompileCommand},
+		verb{"init", author.InitCommand},
+		verb{"preview", trial.PreviewCommand},
+		verb{"fixture", author.FixtureCommand},
+		verb{"hook", author.HookCommand},
 		verb{"admin", adminCommand},
 		verb{"version", versionCommand},
 		verb{"__runner", runnerCommand},

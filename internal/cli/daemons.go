@@ -18,6 +18,7 @@ import (
 	"kici/internal/agent"
 	"kici/internal/agent/runner"
 	"kici/internal/cli/console"
+	"kici/internal/cli/trial"
 	"kici/internal/kit/config"
 	"kici/internal/kit/telemetry"
 	"kici/internal/kit/version"
@@ -27,7 +28,7 @@ import (
 // daemons are the verbs that serve until they are stopped.
 func daemons() []verb {
 	return []verb{{"demo", demoCommand}, {"bench", benchCommand}, {"up", upCommand}, {"server", serverCommand},
-		{"agent", agentCommand}, {"run", runCommand}}
+		{"agent", agentCommand}, {"run", trial.RunCommand}}
 }
 
 // serverFlags are the flags that stand for settings, by key.

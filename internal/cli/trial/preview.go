@@ -1,4 +1,4 @@
-package cli
+package trial
 
 import (
 	"encoding/json"
@@ -22,7 +22,8 @@ import (
 	"kici/internal/decide/trigger"
 )
 
-func previewCommand(p console.Process) *cobra.Command {
+// PreviewCommand is kici preview.
+func PreviewCommand(p console.Process) *cobra.Command {
 	t := &trial{Process: p}
 	cmd := &cobra.Command{
 		Use:   "preview [EVENT]",

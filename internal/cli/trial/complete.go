@@ -1,15 +1,14 @@
-package cli
+package trial
 
 import (
 	"context"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"kici/internal/author/compile"
+	"kici/internal/cli/author"
 	"kici/internal/cli/console"
 	"kici/internal/core/lockfile"
 )
@@ -20,8 +19,8 @@ func (t *trial) complete(cmd *cobra.Command) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		f := &fixtures{Process: console.Process{Stderr: io.Discard}, dir: gitRoot(cmd.Context(), t.dir), kiciDir: t.kiciDir}
-		return console.BeginWith(f.names(cmd.Context()), begun), cobra.ShellCompDirectiveDefault // a file can hold an event, too
+		ctx := cmd.Context()
+		return console.BeginWith(author.EventNames(ctx, author.GitRoot(ctx, t.dir), t.kiciDir), begun), cobra.ShellCompDirectiveDefault // a file can hold an event, too
 	}
 	for flag, names := range map[string]func(lockfile.Workflow) []string{
 		"workflow": func(w lockfile.Workflow) []string { return []string{w.Name} },
@@ -46,7 +45,7 @@ func (t *trial) complete(cmd *cobra.Command) {
 
 // compiled are the workflows of the lock file, which is at hand at once.
 func (t *trial) compiled(ctx context.Context) []lockfile.Workflow {
-	raw, err := os.ReadFile(filepath.Join(inRoot(gitRoot(ctx, t.dir), t.kiciDir), compile.LockName))
+	raw, err := os.ReadFile(filepath.Join(author.InRoot(author.GitRoot(ctx, t.dir), t.kiciDir), compile.LockName))
 	if err != nil {
 		return nil
 	}
@@ -55,18 +54,4 @@ func (t *trial) compiled(ctx context.Context) []lockfile.Workflow {
 		return nil
 	}
 	return lock.Workflows
-}
-
-// names are those of all events, each with what it is about.
-func (f *fixtures) names(ctx context.Context) []string {
-	list, err := f.list(ctx)
-	if err != nil {
-		return nil
-	}
-	names := make([]string, len(list))
-	for i, one := range list {
-		about, _, _ := strings.Cut(one.About, "\n")
-		names[i] = cobra.CompletionWithDesc(one.Name, about)
-	}
-	return names
 }

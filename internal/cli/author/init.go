@@ -1,4 +1,4 @@
-package cli
+package author
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"kici/internal/cli/console"
 )
 
-// initRun is kici init.
+// initRun is one call of kici init.
 type initRun struct {
 	console.Process
 	o                       compile.InitOptions
@@ -29,7 +29,8 @@ type initRun struct {
 	elsewhere               string // words for where it is made when that is not here
 }
 
-func initCommand(p console.Process) *cobra.Command {
+// InitCommand is kici init.
+func InitCommand(p console.Process) *cobra.Command {
 	i := &initRun{Process: p}
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -97,7 +98,7 @@ func (i *initRun) run(ctx context.Context) error {
 	if err := i.refuse(); err != nil {
 		return err
 	}
-	if err := refuseNoFolder(i.o.Dir); err != nil {
+	if err := RefuseNoFolder(i.o.Dir); err != nil {
 		return err
 	}
 	i.o.Agents, i.o.Packages = !i.noAgents, i.manager != ""
@@ -155,7 +156,7 @@ func (i *initRun) tell(ctx context.Context, made compile.InitResult, result comp
 
 // rootHere is the root of the repository in which the command was called, and words for where that is unless it is here.
 func rootHere(ctx context.Context) (root, elsewhere string) {
-	if root = gitRoot(ctx, "."); root == "." {
+	if root = GitRoot(ctx, "."); root == "." {
 		return root, ""
 	}
 	return root, " in " + root

@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package trial
 
 import (
 	"bufio"
@@ -23,6 +23,7 @@ import (
 
 	"kici/internal/agent/local"
 	"kici/internal/agent/workspace"
+	"kici/internal/cli/author"
 	"kici/internal/cli/console"
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
@@ -48,7 +49,8 @@ type localRun struct {
 	failOnDrift bool
 }
 
-func runCommand(p console.Process) *cobra.Command {
+// RunCommand is kici run.
+func RunCommand(p console.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run workflows yourself", Example: "  kici run local push", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -249,12 +251,12 @@ func (l *localRun) ask() ([]lockfile.Workflow, error) {
 const scratchAge = 72 * time.Hour
 
 func (l *localRun) options(ctx context.Context, env map[string]string) (local.Options, error) {
-	dir, err := filepath.Rel(l.repo.Root, inRoot(l.repo.Root, l.kiciDir))
+	dir, err := filepath.Rel(l.repo.Root, author.InRoot(l.repo.Root, l.kiciDir))
 	if err != nil {
 		return local.Options{}, fmt.Errorf("find the folder of workflows: %w", err)
 	}
 	o := local.Options{Root: l.repo.Root, KiciDir: dir, Jobs: l.jobs, KeepGoing: l.keepGoing, Only: l.job, InPlace: l.inPlace, Keep: l.keep,
-		Debug: l.debug, Env: env, Environ: l.Environ, Secrets: l.known, Artifacts: filepath.Join(inRoot(l.repo.Root, l.kiciDir), "artifacts")}
+		Debug: l.debug, Env: env, Environ: l.Environ, Secrets: l.known, Artifacts: filepath.Join(author.InRoot(l.repo.Root, l.kiciDir), "artifacts")}
 	if l.inPlace && o.Jobs == 0 {
 		o.Jobs = 1 // they share one folder
 	}

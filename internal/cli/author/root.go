@@ -1,4 +1,4 @@
-package cli
+package author
 
 import (
 	"context"
@@ -12,18 +12,18 @@ import (
 // workflowsRoot is the root of the repository for a command that was called in some folder of it: where the folder of
 // workflows is, or belongs, since servers read the one at the root. A folder that has one is a root itself.
 func workflowsRoot(ctx context.Context, dir, kiciDir string) (string, error) {
-	if err := refuseNoFolder(dir); err != nil {
+	if err := RefuseNoFolder(dir); err != nil {
 		return "", err
 	}
 	if _, err := os.Stat(filepath.Join(dir, kiciDir)); err == nil && !filepath.IsAbs(kiciDir) {
 		return dir, nil
 	}
-	return gitRoot(ctx, dir), nil
+	return GitRoot(ctx, dir), nil
 }
 
-// gitRoot is the root of the repository that git knows of, else the folder itself, which keeps its name when it is that
+// GitRoot is the root of the repository that git knows of, else the folder itself, which keeps its name when it is that
 // root.
-func gitRoot(ctx context.Context, dir string) string {
+func GitRoot(ctx context.Context, dir string) string {
 	repo, err := local.Describe(ctx, dir)
 	if err != nil || repo.Root == "" {
 		return dir
@@ -36,8 +36,8 @@ func gitRoot(ctx context.Context, dir string) string {
 	return repo.Root
 }
 
-// refuseNoFolder makes a mistake of the call of a --dir that is no folder.
-func refuseNoFolder(dir string) error {
+// RefuseNoFolder makes a mistake of the call of a --dir that is no folder.
+func RefuseNoFolder(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
@@ -48,8 +48,8 @@ func refuseNoFolder(dir string) error {
 	return nil
 }
 
-// inRoot is the place of a folder that is named from the root of the repository, or absolutely.
-func inRoot(root, dir string) string {
+// InRoot is the place of a folder that is named from the root of the repository, or absolutely.
+func InRoot(root, dir string) string {
 	if filepath.IsAbs(dir) {
 		return dir
 	}

@@ -1,4 +1,6 @@
-package cli
+// Package trial is the verbs by which authors try the workflows of a repository with an event: kici preview shows what
+// would run, kici run local runs it.
+package trial
 
 import (
 	"cmp"
@@ -9,16 +11,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
 	"kici/internal/agent/local"
 	"kici/internal/author/compile"
 	"kici/internal/author/sample"
+	"kici/internal/cli/author"
 	"kici/internal/cli/console"
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
@@ -70,7 +71,7 @@ func (t *trial) flags(cmd *cobra.Command) {
 
 // prepare compiles the workflows and makes the event.
 func (t *trial) prepare(cmd *cobra.Command, name string) error {
-	err := refuseNoFolder(t.dir)
+	err := author.RefuseNoFolder(t.dir)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (t *trial) prepare(cmd *cobra.Command, name string) error {
 // loadSecrets reads the secrets of the repository and, over them, those of the command line.
 func (t *trial) loadSecrets() error {
 	var err error
-	if t.known, err = local.LoadSecrets(inRoot(t.repo.Root, t.kiciDir)); err != nil {
+	if t.known, err = local.LoadSecrets(author.InRoot(t.repo.Root, t.kiciDir)); err != nil {
 		return console.Usage("%w", err)
 	}
 	for _, given := range t.secrets {
@@ -164,7 +165,7 @@ func (t *trial) compile(ctx context.Context) error {
 		return &console.ExitError{Code: console.ExitFailure}
 	}
 	if err != nil {
-		return noFolder(err)
+		return author.NoFolder(err)
 	}
 	t.stale, t.kept = staleness(result), result.Fixtures
 	lock, bad := lockfile.Load(result.Lock, t.repo.Name, "working tree")
@@ -219,10 +220,10 @@ func (t *trial) authored(cmd *cobra.Command, f compile.Fixture, files []string) 
 	if err := refuseEventFlags(cmd, "fixture "+f.ID); err != nil {
 		return ci.Event{}, err
 	}
-	if isBuiltIn(f.ID) {
+	if author.IsBuiltIn(f.ID) {
 		return ci.Event{}, console.Usage("the fixture in %s has the name of a built-in event, %q: choose another one", f.File, f.ID)
 	}
-	if path, err := fixturePath(t.repo.Root, t.kiciDir, f.ID); err == nil {
+	if path, err := author.FixturePath(t.repo.Root, t.kiciDir, f.ID); err == nil {
 		if _, missing := os.Stat(path); missing == nil {
 			return ci.Event{}, console.Usage("two fixtures are called %q, in %s and in %s: give one of them another name", f.ID, f.File, path)
 		}
@@ -251,10 +252,10 @@ func (t *trial) delivery(cmd *cobra.Command, name string) (sample.Delivery, erro
 	if known {
 		return t.withPayload(d)
 	}
-	path, err := fixturePath(t.repo.Root, t.kiciDir, name)
+	path, err := author.FixturePath(t.repo.Root, t.kiciDir, name)
 	if _, missing := os.Stat(path); err != nil || errors.Is(missing, fs.ErrNotExist) {
 		return d, console.Usage("no event is called %q: it is none of the built-in ones, no workflow file exports a fixture of that name, and there is no %s (kici fixture list shows all)",
-			name, filepath.Join(t.kiciDir, fixtureDir, name+".json"))
+			name, filepath.Join(t.kiciDir, author.FixtureDir, name+".json"))
 	}
 	return t.fileOnly(cmd, path)
 }
@@ -274,7 +275,7 @@ func (t *trial) fileOnly(cmd *cobra.Command, path string) (sample.Delivery, erro
 	if err := refuseEventFlags(cmd, path); err != nil {
 		return sample.Delivery{}, err
 	}
-	d, known, err := readDelivery(path)
+	d, known, err := author.ReadDelivery(path)
 	if err == nil && !known {
 		err = console.Usage("%s holds no event but perhaps the payload of one: name the event and add --payload %s", path, path)
 	}
@@ -286,7 +287,7 @@ func (t *trial) withPayload(d sample.Delivery) (sample.Delivery, error) {
 	if t.payload == "" {
 		return d, nil
 	}
-	given, known, err := readDelivery(t.payload)
+	given, known, err := author.ReadDelivery(t.payload)
 	if err != nil {
 		return d, err
 	}
@@ -299,45 +300,4 @@ func (t *trial) withPayload(d sample.Delivery) (sample.Delivery, error) {
 	}
 	d.Payload = raw
 	return d, nil
-}
-
-// maxEvent bounds a file with an event, in bytes, as ingress bounds deliveries.
-const maxEvent = 25 << 20
-
-func readDelivery(path string) (d sample.Delivery, known bool, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return d, false, console.Usage("read event: %w", err)
-	}
-	if info.Size() > maxEvent {
-		return d, false, console.Usage("read event: %s has %d bytes, more than the %d of a delivery", path, info.Size(), maxEvent)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return d, false, console.Usage("read event: %w", err)
-	}
-	if d, known, err = sample.Parse(raw); err != nil {
-		return d, false, console.Usage("read event %s: %w", path, err)
-	}
-	return d, known, nil
-}
-
-// fixtureDir is the folder of fixtures in that of workflows.
-const fixtureDir = "fixtures"
-
-var fixtureName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`) })
-
-func isBuiltIn(name string) bool {
-	return name == "pull_request" || slices.ContainsFunc(sample.Kinds(), func(k sample.Kind) bool { return k.Name == name })
-}
-
-// fixturePath is where the fixture of a name lies. It never leads out of its folder, and never hides a built-in event.
-func fixturePath(root, kiciDir, name string) (string, error) {
-	switch {
-	case !fixtureName().MatchString(name):
-		return "", console.Usage("a fixture's name has letters, digits, dots, dashes and underscores only, not %q", name)
-	case isBuiltIn(name):
-		return "", console.Usage("%q is a built-in event: choose another name", name)
-	}
-	return filepath.Join(inRoot(root, kiciDir), fixtureDir, name+".json"), nil
 }

@@ -1,4 +1,4 @@
-package cli
+package author
 
 import (
 	"context"
@@ -36,7 +36,8 @@ var hookTasks = map[string]string{
 	"pre-push":   "kici compile --quiet --check@FLAG@",
 }
 
-func hookCommand(p console.Process) *cobra.Command {
+// HookCommand is kici hook.
+func HookCommand(p console.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "hook", Short: "Hooks of git in this repository", Example: "  kici hook install", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -1,4 +1,4 @@
-package cli
+package author
 
 import (
 	"bytes"
@@ -28,7 +28,8 @@ type fixtures struct {
 	json    bool
 }
 
-func fixtureCommand(p console.Process) *cobra.Command {
+// FixtureCommand is kici fixture.
+func FixtureCommand(p console.Process) *cobra.Command {
 	f := &fixtures{Process: p}
 	var output string
 	cmd := &cobra.Command{
@@ -62,12 +63,27 @@ func (f *fixtures) complete(cmd *cobra.Command, args []string, begun string) ([]
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	quiet := *f
-	quiet.Stderr = io.Discard
-	if root, err := workflowsRoot(cmd.Context(), f.dir, f.kiciDir); err == nil {
-		quiet.dir = root
+	root, err := workflowsRoot(cmd.Context(), f.dir, f.kiciDir)
+	if err != nil {
+		root = f.dir
 	}
-	return console.BeginWith(quiet.names(cmd.Context()), begun), cobra.ShellCompDirectiveNoFileComp
+	return console.BeginWith(EventNames(cmd.Context(), root, f.kiciDir), begun), cobra.ShellCompDirectiveNoFileComp
+}
+
+// EventNames are those of all events that a repository can be tried with, each with what it is about. What cannot be
+// read has no names to offer.
+func EventNames(ctx context.Context, root, kiciDir string) []string {
+	f := &fixtures{Process: console.Process{Stderr: io.Discard}, dir: root, kiciDir: kiciDir}
+	list, err := f.list(ctx)
+	if err != nil {
+		return nil
+	}
+	names := make([]string, len(list))
+	for i, one := range list {
+		about, _, _ := strings.Cut(one.About, "\n")
+		names[i] = cobra.CompletionWithDesc(one.Name, about)
+	}
+	return names
 }
 
 func (f *fixtures) builtIn(name string) (sample.Delivery, error) {
@@ -167,7 +183,7 @@ func (f *fixtures) listCommand() *cobra.Command {
 
 // exported compiles the workflows for the fixtures in them. Without workflows there are none.
 func (f *fixtures) exported(ctx context.Context) ([]compile.Fixture, error) {
-	if _, err := os.Stat(filepath.Join(inRoot(f.dir, f.kiciDir), "workflows")); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(InRoot(f.dir, f.kiciDir), "workflows")); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	result, err := compile.Compile(ctx, compile.Options{Dir: f.dir, KiciDir: f.kiciDir, Check: true})
@@ -190,7 +206,7 @@ func (f *fixtures) list(ctx context.Context) ([]listed, error) {
 		list = append(list, one)
 	}
 
-	folder := filepath.Join(inRoot(f.dir, f.kiciDir), fixtureDir)
+	folder := filepath.Join(InRoot(f.dir, f.kiciDir), FixtureDir)
 	entries, err := os.ReadDir(folder) // in the order of names
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list fixtures: %w", err)
@@ -201,7 +217,7 @@ func (f *fixtures) list(ctx context.Context) ([]listed, error) {
 			continue
 		}
 		one := listed{Name: name}
-		if d, known, err := readDelivery(filepath.Join(folder, entry.Name())); err != nil {
+		if d, known, err := ReadDelivery(filepath.Join(folder, entry.Name())); err != nil {
 			one.Error = err.Error()
 		} else if !known {
 			one.Error = "it holds no event"
@@ -227,7 +243,7 @@ func (f *fixtures) addCommand() *cobra.Command {
 		Example: "  kici fixture add real-push delivery.json\n  kici fixture add mr payload.json --event 'Merge Request Hook' --forge gitlab-repo",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			path, err := fixturePath(f.dir, f.kiciDir, args[0])
+			path, err := FixturePath(f.dir, f.kiciDir, args[0])
 			if err != nil {
 				return err
 			}
@@ -311,9 +327,9 @@ func (f *fixtures) showCommand() *cobra.Command {
 
 // show prints a fixture of a file, one that a workflow file exports, or a built-in event.
 func (f *fixtures) show(ctx context.Context, name string) error {
-	if path, err := fixturePath(f.dir, f.kiciDir, name); err == nil {
+	if path, err := FixturePath(f.dir, f.kiciDir, name); err == nil {
 		if _, missing := os.Stat(path); missing == nil {
-			d, known, err := readDelivery(path)
+			d, known, err := ReadDelivery(path)
 			if err == nil && !known {
 				err = console.Usage("%s holds no event", path)
 			}

@@ -1,4 +1,6 @@
-package cli
+// Package author is the verbs by which authors make and keep what servers read of a repository: its workflows and their
+// lock file, its fixtures, and its hooks.
+package author
 
 import (
 	"cmp"
@@ -16,14 +18,15 @@ import (
 	"kici/internal/cli/console"
 )
 
-// compileRun is kici compile.
+// compileRun is one call of kici compile.
 type compileRun struct {
 	console.Process
 	o                           compile.Options
 	watch, json, quiet, verbose bool
 }
 
-func compileCommand(p console.Process) *cobra.Command {
+// CompileCommand is kici compile.
+func CompileCommand(p console.Process) *cobra.Command {
 	c := &compileRun{Process: p}
 	cmd := &cobra.Command{
 		Use:     "compile",
@@ -92,7 +95,7 @@ func (c *compileRun) text(result compile.Result, err error) error {
 		return &console.ExitError{Code: console.ExitFailure}
 	}
 	if err != nil {
-		return noFolder(err)
+		return NoFolder(err)
 	}
 	for _, w := range result.Warnings {
 		fmt.Fprintln(c.Stderr, w.String())
@@ -119,8 +122,8 @@ func (c *compileRun) text(result compile.Result, err error) error {
 	return nil
 }
 
-// noFolder makes a mistake of the call of a folder that cannot be one of workflows.
-func noFolder(err error) error {
+// NoFolder makes a mistake of the call of a folder that cannot be one of workflows.
+func NoFolder(err error) error {
 	if errors.Is(err, compile.ErrFolder) {
 		return console.Usage("%w", err)
 	}
@@ -161,7 +164,7 @@ func (c *compileRun) printResult(result compile.Result, err error) error {
 	if errors.As(err, &wrong) {
 		body.Diagnostics = wrong
 	} else if err != nil {
-		return noFolder(err)
+		return NoFolder(err)
 	}
 	if err := c.PrintJSON(body); err != nil {
 		return err
