@@ -33,7 +33,7 @@ type unit struct {
 	script    []byte
 	needsNode string // why, "" when it does not
 	smap      *bundle.Map
-	scripts   map[string]bundle.Stripped // files without their types, as far as they were asked for
+	scripts   map[string]printed // by file, as far as they were asked for
 }
 
 // workflow is one described workflow: its fields in the order of the lock file, from triggers on.
@@ -189,36 +189,42 @@ func (u *unit) answer(q questions) answers {
 // quoted lays out the text of a function as it stands in the file that has it: that of the job, or another one of the
 // bundle. A text of one line is the same wherever it stands.
 func (u *unit) quoted(function, jobStack string) string {
-	alone := quote(function, 0, function)
+	alone := layOut(function).text
 	if !strings.Contains(alone, "\n") {
 		return alone
 	}
 	job, _ := u.smap.Author(jobStack)
 	for _, file := range append([]string{cmp.Or(job.File, u.file)}, u.imports...) {
-		script := u.stripped(file)
+		script := u.printed(file)
 		line := 0
 		if file == job.File {
 			line = script.Line(job)
 		}
-		if text := quote(script.Text, line, function); text != "" {
+		if text := script.quote(line, function); text != "" {
 			return text
 		}
 	}
 	return alone
 }
 
-// stripped is a file of the author's without its types, empty for one that is no script. It is in the bundle, so that it
-// can be read and has no mistakes.
-func (u *unit) stripped(file string) bundle.Stripped {
+// printed is a file of the author's as other compilers print it.
+type printed struct {
+	bundle.Stripped
+	laidOut
+}
+
+// printed prints a file, none that is no script. It is in the bundle, so that it can be read and has no mistakes.
+func (u *unit) printed(file string) printed {
 	if script, known := u.scripts[file]; known {
 		return script
 	}
-	var script bundle.Stripped
+	var script printed
 	if raw, err := os.ReadFile(u.path(file)); err == nil && !strings.Contains("/"+file, "/node_modules/") {
-		script = bundle.Strip(file, string(raw))
+		script.Stripped = bundle.Strip(file, string(raw))
+		script.laidOut = layOut(script.Text)
 	}
 	if u.scripts == nil {
-		u.scripts = map[string]bundle.Stripped{}
+		u.scripts = map[string]printed{}
 	}
 	u.scripts[file] = script
 	return script

@@ -1,8 +1,9 @@
 package compile
 
 import (
+	"bytes"
+	"io"
 	"slices"
-	"strings"
 
 	"github.com/tdewolff/parse/v2"
 	"github.com/tdewolff/parse/v2/js"
@@ -13,25 +14,26 @@ import (
 // several members and lists of three and more with one a line, strings in double quotes. Ours comes from esbuild, which
 // has already settled all of the rest in the same way.
 
-// quote lays out the text of a function as it stands in a script. Where a function of this text stands at several places it
-// is the first behind a line, counted from 1, else the first of all. A script without it gives "".
-func quote(script string, line int, function string) string {
-	tokens, wanted := scan(script), scan(function)
-	found, row := -1, 1
-	for i := range tokens {
-		if i > 0 {
-			row += strings.Count(script[tokens[i-1].start:tokens[i].start], "\n")
-		}
-		if (found < 0 || row >= line) && begins(tokens[i:], wanted) {
-			if found = i; row >= line {
+// quote gives the text of a function as it stands in a script that was laid out. Where a function of this text stands at
+// several places it is the first behind a line of the script, counted from 1, else the first of all. A script without it
+// gives "".
+func (s laidOut) quote(line int, function string) string {
+	wanted, ok := scan(function)
+	if !ok || len(wanted) == 0 {
+		return ""
+	}
+	found := -1
+	for i, t := range s.tokens {
+		if (found < 0 || t.row >= line) && begins(s.tokens[i:], wanted) {
+			if found = i; t.row >= line {
 				break
 			}
 		}
 	}
-	if found < 0 || len(wanted) == 0 {
+	if found < 0 {
 		return ""
 	}
-	return layOut(script, tokens[found].start, tokens[found+len(wanted)-1].end)
+	return s.text[s.tokens[found].from:s.tokens[found+len(wanted)-1].to]
 }
 
 // begins tells whether the tokens begin with others, whatever white space is between.
@@ -41,15 +43,16 @@ func begins(tokens, others []token) bool {
 
 // token is a word or sign of a script.
 type token struct {
-	kind       js.TokenType
-	text       string
-	start, end int      // bytes of the script
-	newline    bool     // a line ends before it
-	space      bool     // something white stands before it
-	open       *bracket // that it opens
-	close      *bracket // that it closes
-	in         *bracket // around it
-	alone      bool     // the colon of a case with one statement, which stands on its line
+	kind     js.TokenType
+	text     string
+	row      int      // line of the script, from 1
+	from, to int      // bytes of the script that was laid out
+	newline  bool     // a line ends before it
+	space    bool     // something white stands before it
+	open     *bracket // that it opens
+	close    *bracket // that it closes
+	in       *bracket // around it
+	alone    bool     // the colon of a case with one statement, which stands on its line
 }
 
 // bracket is a pair of them with what they hold.
@@ -90,11 +93,10 @@ func (b *bracket) lines() bool {
 	return false
 }
 
-// scan splits a script. Comments are left out.
-func scan(script string) []token {
+// scan splits a script, without its comments. It is not ok where the script has something that is no token.
+func scan(script string) (tokens []token, ok bool) {
 	lexer := js.NewLexer(parse.NewInputString(script))
-	var tokens []token
-	newline, space, at := false, false, 0
+	newline, space, row := false, false, 1
 	for {
 		kind, data := lexer.Next()
 		if (kind == js.DivToken || kind == js.DivEqToken) && expressionBegins(tokens) {
@@ -102,16 +104,16 @@ func scan(script string) []token {
 		}
 		switch kind {
 		case js.ErrorToken:
-			return tokens
+			return tokens, lexer.Err() == io.EOF
 		case js.LineTerminatorToken, js.CommentLineTerminatorToken:
 			newline, space = true, true
 		case js.WhitespaceToken, js.CommentToken:
 			space = true
 		default:
-			tokens = append(tokens, token{kind: kind, text: string(data), start: at, end: at + len(data), newline: newline, space: space})
+			tokens = append(tokens, token{kind: kind, text: string(data), row: row, newline: newline, space: space})
 			newline, space = false, false
 		}
-		at += len(data)
+		row += bytes.Count(data, []byte("\n"))
 	}
 }
 

@@ -43,9 +43,20 @@ func TestFunctionsAreQuotedAsTheyStandInTheirFile(t *testing.T) {
 		{"in a class and a generator", "class A extends B {\n  m() {\n    return job({ runsOn, env: (e) => ({ a: 1, b: 2 }) });\n  }\n}", "(e) => ({ a: 1, b: 2 })", "(e) => ({\n\t\t\t\ta: 1,\n\t\t\t\tb: 2\n\t\t\t})"},
 	}
 	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, quote(tt.script, 0, tt.function)); diff != "" {
+		if diff := cmp.Diff(tt.want, layOut(tt.script).quote(0, tt.function)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
+	}
+}
+
+func TestWhatIsNoScriptStaysAsItIs(t *testing.T) {
+	for _, text := range []string{"(e) => ({\n  a: 1,\n  b: 'open\n})", "(e) => `open", "#\n{ a, b }"} {
+		if got := layOut(text); got.text != text || got.quote(0, "e") != "" {
+			t.Errorf("%q became %q", text, got.text)
+		}
+	}
+	if got := layOut("f((e) => 1);").quote(0, "`open"); got != "" {
+		t.Errorf("found %q", got)
 	}
 }
 
@@ -93,14 +104,18 @@ func TestLayingOutKeepsTheProgram(t *testing.T) {
 		t.Fatalf("%d sources: %v", len(sources), err)
 	}
 	words := func(script string) (list []string) {
-		for _, token := range scan(script) {
+		tokens, ok := scan(script)
+		if !ok {
+			t.Error("the script has something that is no token")
+		}
+		for _, token := range tokens {
 			list = append(list, token.text)
 		}
 		return list
 	}
 	for _, source := range sources {
 		script := bundle.Strip(source, read(t, source)).Text
-		again := bundle.Strip("again.js", layOut(script, 0, len(script))).Text
+		again := bundle.Strip("again.js", layOut(script).text).Text
 		if diff := cmp.Diff(words(script), words(again)); diff != "" {
 			t.Errorf("%s (-before +after):\n%s", source, diff)
 		}
@@ -122,7 +137,7 @@ func TestSamplesAreLaidOutAsTheirCompilerDid(t *testing.T) {
 		}
 		want := placesOfSteps(t, read(t, vectors.Samples("locks", name+".lock.json")))
 		script := bundle.Strip(source, read(t, source)).Text
-		got := stepCalls(layOut(script, 0, len(script)))
+		got := stepCalls(layOut(script).text)
 		fits := func(above int) bool {
 			return !slices.ContainsFunc(want, func(p [2]int) bool { return !slices.Contains(got, [2]int{p[0] + above, p[1]}) })
 		}

@@ -6,27 +6,28 @@ import (
 	"github.com/tdewolff/parse/v2/js"
 )
 
-// layOut gives a part of a script, whose tokens it begins and ends with, as it is with the whole of it laid out.
-func layOut(script string, from, to int) string {
-	tokens := scan(script)
-	pair(tokens)
+// laidOut is a script that was laid out, with its tokens and where in the text they are.
+type laidOut struct {
+	text   string
+	tokens []token
+}
+
+// layOut lays out a script. One that cannot be read to its end stays as it is, and no function is found in it.
+func layOut(script string) laidOut {
+	tokens, ok := scan(script)
+	if !ok {
+		return laidOut{text: script}
+	}
 	l := layout{tokens: tokens}
-	start := -1
-	for i := range tokens {
-		if tokens[i].start >= to {
-			break
-		}
-		white := l.before(i)
-		if tokens[i].start >= from && start < 0 {
-			start = l.out.Len() + len(white)
-		}
-		l.out.WriteString(white + l.word(i))
+	pair(l.tokens)
+	for i := range l.tokens {
+		l.out.WriteString(l.before(i))
+		l.tokens[i].from = l.out.Len()
+		l.out.WriteString(l.word(i))
+		l.tokens[i].to = l.out.Len()
 		l.after(i)
 	}
-	if start < 0 {
-		return script[from:to] // nothing that is a token
-	}
-	return l.out.String()[start:]
+	return laidOut{l.out.String(), l.tokens}
 }
 
 // layout is a script that is being written.
