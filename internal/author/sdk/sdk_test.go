@@ -92,6 +92,25 @@ func TestModulesAreEmbedded(t *testing.T) {
 	}
 }
 
+func TestEveryExportIsDeclared(t *testing.T) {
+	vm := machine(t, `import * as sdk from './index'; export const names = () => Object.keys(sdk);`)
+	raw, _ := call(t, vm, "names")
+	var names []string
+	if err := json.Unmarshal([]byte(raw), &names); err != nil {
+		t.Fatal(err)
+	}
+	if len(names) < 50 {
+		t.Errorf("the SDK exports %d names", len(names))
+	}
+	text := sdk.Declarations()
+	for _, name := range names {
+		declared := regexp.MustCompile(`(?m)^  export (?:function|const|class) ` + name + `\b|\bas ` + name + ` }`)
+		if !declared.MatchString(text) {
+			t.Errorf("%s is not declared", name)
+		}
+	}
+}
+
 // An editor shows what stands above an option, so nothing stands there alone. What schemas offer is known from zod.
 func TestDeclarationsExplainEveryOption(t *testing.T) {
 	begins := regexp.MustCompile(`^  export interface (\w+)`)
