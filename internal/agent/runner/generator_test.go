@@ -122,7 +122,7 @@ export default workflow('ci', { jobs: [
   dynamicJob('broken', () => [job('bad', { steps: [step('x', async () => {})] })]),
   dynamicJob('matrix', () => [job('wide', { runsOn: 'linux', matrix: () => [], steps: [] })]),
   dynamicJob('loop', () => { for (;;); }),
-  dynamicJob('boom', async () => { throw new Error('no jobs today'); }),
+  dynamicJob('boom', async () => { throw new Error('no jobs today', { cause: new Error('no list') }); }),
   dynamicJob('default', () => [job('one', { runsOn: 'linux', environments: [async () => 'computed'], steps: [] }), job('two', { runsOn: 'linux', environments: ['named'], steps: [] })]),
 ] });`
 
@@ -216,6 +216,9 @@ func TestGeneratorsThatFail(t *testing.T) {
 					fields["timeoutMs"] = 300
 				}
 				j := generated(t, host, tt.index, fields)
+				if tt.index == 12 && !strings.Contains(j.log(JobLog), "no jobs today\n    because of no list\n    at .kici/workflows/ci.ts:") {
+					t.Errorf("the log does not tell why: %s", j.log(JobLog))
+				}
 				if j.failed(tt.want); tt.index == 10 {
 					equalJSON(t, j.Complete.InitFailure, `{"scope":"job","category":"matrix_expansion","jobName":"wide","message":"dynamic matrix for job 'wide' resolved to zero combinations"}`)
 				}

@@ -125,6 +125,29 @@ export default workflow('ci', { jobs: [job('unit', { runsOn: 'linux', steps: [
 	})
 }
 
+// Whatever is thrown, the step says so in words, and the log tells what lies behind it.
+func TestWhateverIsThrownIsTold(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := run(t, host, "import { waitFor } from '@kici-dev/sdk';\nconst fails = (thrown) => ({ continueOnError: true, run: async () => { throw thrown; } });\n"+workflow(`
+  step('undefined', fails(undefined)), step('null', fails(null)), step('text', fails('why')), step('map', fails({ code: 7 })), step('bare', fails(Object.create(null))), step('symbol', fails(Symbol('s'))),
+  step('empty', fails(new TypeError(''))), step('like', fails({ message: 'like an error' })), step('several', fails(new AggregateError([new Error('one'), 'two'], 'both'))),
+  step('cause', fails(new Error('outer', { cause: new Error('inner', { cause: 'the root' }) }))),
+  step('wait', { continueOnError: true, run: () => waitFor({ timeoutMs: 1, intervalMs: 1, check: () => { throw new Error('refused'); } }) })`), nil).failed("Step 'undefined' failed")
+		want := map[string]string{"undefined": "undefined was thrown", "null": "null was thrown", "text": "why", "map": `{"code":7}`, "bare": "{}", "symbol": "Symbol(s)",
+			"empty": "TypeError", "like": "like an error", "several": "both", "cause": "outer"}
+		for name, message := range want {
+			if e := j.step(name).Error; e == nil || e.Message != message {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+		for index, want := range map[int]string{8: "failed: both\n    because of one\n    because of two\n", 9: "failed: outer\n    because of inner\n    because of the root\n    at ", 10: "\n    because of refused\n"} {
+			if !strings.Contains(j.log(index)+"\n", want) {
+				t.Errorf("the log of step %d: %s", index, j.log(index))
+			}
+		}
+	})
+}
+
 func TestRules(t *testing.T) {
 	onBothHosts(t, func(t *testing.T, host string) {
 		j := run(t, host, workflow(`

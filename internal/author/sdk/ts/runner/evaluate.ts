@@ -38,7 +38,7 @@ export async function evaluate<T>(job: Job, about: Evaluation, call: (tools: Too
 
 /** The error of a cause, which keeps its stack: that is where the author looks. */
 function failure(what: string, cause: any): Error {
-  const error = new Error(`${what}: ${describeError(cause).message}`);
+  const error = new Error(`${what}: ${describeError(cause).message}`, cause?.cause === undefined ? undefined : { cause: cause.cause });
   error.stack = typeof cause?.stack === 'string' ? cause.stack : '';
   return error;
 }

@@ -4,7 +4,7 @@ import { combinations, concurrencyGroup, contextNames, variables } from './field
 import { generatedJobs } from './generator';
 import { host, jobLog, log } from './host';
 import type { Job } from './job';
-import { describeError } from './outcome';
+import { describeError, trace } from './outcome';
 
 /** How much of a failure a server keeps. */
 const maxMessage = 2000;
@@ -23,7 +23,7 @@ export async function help(job: Job, module: object): Promise<boolean> {
     result = job.request.initOnly ? { initResult: await initResult(job) } : { dynamicJobs: await generatedJobs(job) };
   } catch (e: any) {
     const { message } = describeError(e);
-    host.emit({ type: 'kici.trace', stepIndex: jobLog, text: `[kici] ${message}`, stack: String(e?.stack ?? '') });
+    trace(jobLog, `[kici] ${message}`, e);
     status = 'failed';
     result = { error: message, ...(e?.category && { initFailure: { scope: 'job', category: e.category, message: message.slice(0, maxMessage), jobName: e.jobName } }) };
   }

@@ -11,7 +11,7 @@ import { EndHooks } from './hooks';
 import { host, jobLog, log, timer, within, type Boot, type Timer } from './host';
 import { runInit } from './init';
 import { Job, type Request } from './job';
-import { describeError } from './outcome';
+import { describeError, trace } from './outcome';
 import { failedStep, runSteps } from './sequence';
 
 /** Runs the job and reports its result; true when it succeeded. The host calls it once. */
@@ -26,7 +26,7 @@ async function run(request: Request, boot: Boot): Promise<boolean> {
     error = await runJob(job);
   } catch (e) {
     error = job.ending === undefined ? describeError(e).message : undefined;
-    if (error !== undefined && e instanceof Error) host.emit({ type: 'kici.trace', stepIndex: jobLog, text: `[kici] Job failed: ${error}`, stack: String(e.stack ?? '') });
+    if (error !== undefined && e instanceof Error) trace(jobLog, `[kici] Job failed: ${error}`, e);
   }
   limit?.cancel();
   if (job.ending === 'timeout') error = `job_timeout: job exceeded its timeout of ${request.jobTimeoutMs}ms`;

@@ -2,6 +2,7 @@
 
 import { host, timer, type Timer } from './host';
 import type { ShellScope } from './shell';
+import { show } from './show';
 import { AbortError, type Controller } from './signal';
 
 export type Outcome = { value: unknown } | { error: any } | { expired: true } | { aborted: true };
@@ -50,7 +51,7 @@ export async function attempt(fn: (clock: Clock) => unknown, own: Controller, sc
   const aborted = new Promise<Outcome>((resolve) => { onAbort = () => resolve({ aborted: true }); });
   own.signal.addEventListener('abort', onAbort);
   clock.start();
-  const ran: Promise<Outcome> = new Promise((resolve) => resolve(fn(clock))).then((value) => ({ value }), (error) => ({ error }));
+  const ran: Promise<Outcome> = new Promise((resolve) => resolve(fn(clock))).then((value) => ({ value }), (error) => ({ error: error ?? nothing(error) }));
   const expired = clock.expired.then((): Outcome => ({ expired: true }));
   const first = own.signal.aborted ? { aborted: true as const } : await Promise.race([ran, aborted, expired]);
   own.signal.removeEventListener('abort', onAbort);
@@ -70,9 +71,28 @@ async function within(ms: number, promise: Promise<unknown>): Promise<void> {
   limit.cancel();
 }
 
+// nothing stands for what is thrown without being anything: a failure always has words.
+function nothing(thrown: null | undefined): Error {
+  return Object.assign(new Error(`${thrown} was thrown`), { stack: undefined });
+}
+
+const maxCauses = 10;
+
+/** Shows where in the author's file an error came from, below a text, and what lies behind it. */
+export function trace(stepIndex: number, text: string, e: any): void {
+  host.emit({ type: 'kici.trace', stepIndex, text: [text, ...causesOf(e).map((cause) => `    because of ${cause}`)].join('\n'), stack: String(e?.stack ?? '') });
+}
+
+// causesOf gives the messages of an error's causes, and of the errors that it stands for.
+function causesOf(e: any, left = maxCauses): string[] {
+  if (e === null || typeof e !== 'object' || left <= 0) return [];
+  const inner = [...(Array.isArray(e.errors) ? e.errors : []), ...(e.cause === undefined ? [] : [e.cause])];
+  return inner.slice(0, left).flatMap((c) => [describeError(c).message, ...causesOf(c, left - 1)]).slice(0, left);
+}
+
 /** An error as the agent's messages have it. */
 export function describeError(e: any): { message: string; exitCode?: number; signal?: string } {
-  const message = e instanceof Error || (e !== null && typeof e === 'object' && typeof e.message === 'string') ? String(e.message) : String(e);
+  const message = e instanceof Error || typeof e?.message === 'string' ? String(e.message) : show(e);
   return {
     message: message || (e?.name ?? 'unknown error'),
     ...(typeof e?.exitCode === 'number' && { exitCode: e.exitCode }),

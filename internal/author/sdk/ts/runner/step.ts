@@ -7,7 +7,7 @@ import { applyStepFiles, makeStepFiles, type StepFiles } from './environment';
 import { observeStep } from './hooks';
 import { host, log, sleep, within } from './host';
 import { byteLength, type Job, type Status, type StepResult, type Unit } from './job';
-import { attempt, describeError, type Clock } from './outcome';
+import { attempt, describeError, trace, type Clock } from './outcome';
 import { show } from './show';
 import { controller, type Signal } from './signal';
 
@@ -96,7 +96,7 @@ async function attempts(job: Job, unit: Unit, signal: Signal, caches: CacheState
     const { ended, durationMs, accessed } = await once(job, unit, signal, files);
     result = complete(job, unit, ended, durationMs, accessed);
     if (ended.status !== 'failed' || n >= retry.maxAttempts || signal.aborted || !(await wantsRetry(unit, ended.error, n))) {
-      if (ended.status === 'failed') trace(unit, ended.error);
+      if (ended.status === 'failed') traceStep(unit, ended.error);
       break;
     }
     const delay = retry.backoff === 'fixed' ? retry.delayMs : Math.min(retry.delayMs * 2 ** (n - 1), retry.maxDelayMs);
@@ -119,10 +119,9 @@ async function wantsRetry(unit: Unit, error: any, n: number): Promise<boolean> {
   }
 }
 
-// trace shows where in the author's file a step failed; the message alone goes into the step's status.
-function trace(unit: Unit, error: any): void {
-  if (typeof error?.stack !== 'string') return;
-  host.emit({ type: 'kici.trace', stepIndex: unit.index, text: `[kici] Step '${unit.name}' failed: ${describeError(error).message}`, stack: error.stack });
+// traceStep shows where in the author's file a step failed; the message alone goes into the step's status.
+function traceStep(unit: Unit, error: any): void {
+  if (typeof error?.stack === 'string') trace(unit.index, `[kici] Step '${unit.name}' failed: ${describeError(error).message}`, error);
 }
 
 /** One attempt, from its start message to the end of its commands. */
