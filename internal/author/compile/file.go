@@ -187,10 +187,11 @@ func (u *unit) answer(q questions) answers {
 }
 
 // quoted lays out the text of a function as it stands in the file that has it: that of the job, or another one of the
-// bundle. A text of one line is the same wherever it stands.
+// bundle. A text of one line is the same wherever it stands, but
+// for a template, which only its file has as it was written.
 func (u *unit) quoted(function, jobStack string) string {
-	alone := layOut(function).text
-	if !strings.Contains(alone, "\n") {
+	alone := layOut(function, "").text
+	if !strings.ContainsAny(alone, "\n`") {
 		return alone
 	}
 	job, _ := u.smap.Author(jobStack)
@@ -221,7 +222,7 @@ func (u *unit) printed(file string) printed {
 	var script printed
 	if raw, err := os.ReadFile(u.path(file)); err == nil && !strings.Contains("/"+file, "/node_modules/") {
 		script.Stripped = bundle.Strip(file, string(raw))
-		script.laidOut = layOut(script.Text)
+		script.laidOut = layOut(script.Text, string(raw))
 	}
 	if u.scripts == nil {
 		u.scripts = map[string]printed{}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/tdewolff/parse/v2"
 	"github.com/tdewolff/parse/v2/js"
@@ -45,6 +46,7 @@ func begins(tokens, others []token) bool {
 type token struct {
 	kind     js.TokenType
 	text     string
+	raw      string   // of a part of a template, as the author wrote it; "" is the text
 	row      int      // line of the script, from 1
 	from, to int      // bytes of the script that was laid out
 	newline  bool     // a line ends before it
@@ -129,6 +131,34 @@ func expressionBegins(tokens []token) bool {
 	default:
 		return last.kind == js.OfToken || !js.IsNumeric(last.kind) && !js.IsIdentifier(last.kind)
 	}
+}
+
+// addRaw gives the parts of templates their text in the author's source: esbuild writes out what was escaped there. Where
+// the two do not have the same parts, they stay as they are.
+func addRaw(tokens []token, source string) {
+	written, ok := scan(strings.ReplaceAll(source, "\r\n", "\n"))
+	raw, parts := templateParts(written), templateParts(tokens)
+	if !ok || len(raw) != len(parts) {
+		return
+	}
+	for i, part := range parts {
+		if w := raw[i]; w.kind != part.kind || !strings.Contains(w.text, `\`) && w.text != part.text {
+			return
+		}
+	}
+	for i, part := range parts {
+		part.raw = raw[i].text
+	}
+}
+
+func templateParts(tokens []token) (parts []*token) {
+	for i := range tokens {
+		switch tokens[i].kind {
+		case js.TemplateToken, js.TemplateStartToken, js.TemplateMiddleToken, js.TemplateEndToken:
+			parts = append(parts, &tokens[i])
+		}
+	}
+	return parts
 }
 
 // pair finds the brackets of a script and what each is for.

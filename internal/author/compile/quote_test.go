@@ -43,7 +43,7 @@ func TestFunctionsAreQuotedAsTheyStandInTheirFile(t *testing.T) {
 		{"in a class and a generator", "class A extends B {\n  m() {\n    return job({ runsOn, env: (e) => ({ a: 1, b: 2 }) });\n  }\n}", "(e) => ({ a: 1, b: 2 })", "(e) => ({\n\t\t\t\ta: 1,\n\t\t\t\tb: 2\n\t\t\t})"},
 	}
 	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, layOut(tt.script).quote(0, tt.function)); diff != "" {
+		if diff := cmp.Diff(tt.want, layOut(tt.script, "").quote(0, tt.function)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
@@ -51,11 +51,11 @@ func TestFunctionsAreQuotedAsTheyStandInTheirFile(t *testing.T) {
 
 func TestWhatIsNoScriptStaysAsItIs(t *testing.T) {
 	for _, text := range []string{"(e) => ({\n  a: 1,\n  b: 'open\n})", "(e) => `open", "#\n{ a, b }"} {
-		if got := layOut(text); got.text != text || got.quote(0, "e") != "" {
+		if got := layOut(text, ""); got.text != text || got.quote(0, "e") != "" {
 			t.Errorf("%q became %q", text, got.text)
 		}
 	}
-	if got := layOut("f((e) => 1);").quote(0, "`open"); got != "" {
+	if got := layOut("f((e) => 1);", "").quote(0, "`open"); got != "" {
 		t.Errorf("found %q", got)
 	}
 }
@@ -64,7 +64,7 @@ func TestWhatIsNoScriptStaysAsItIs(t *testing.T) {
 func TestAFunctionIsTheOneOfItsJob(t *testing.T) {
 	root := repository(t, map[string]string{
 		".kici/lib/shared.ts": "export const shared = {\n  env: (e: any) => ({ A: e.type, C: 'other file' }),\n};\n",
-		".kici/workflows/ci.ts": `import { job, workflow } from '@kici-dev/sdk';
+		".kici/workflows/ci.ts": strings.ReplaceAll(`import { job, workflow } from '@kici-dev/sdk';
 import { shared } from '../lib/shared';
 
 const run = async () => {};
@@ -75,9 +75,10 @@ export default workflow('ci', {
     first,
     job('second', { runsOn: 'x', run, env: (e) => ({ A: e.type, B: 'b' }) }),
     job('third', { runsOn: 'x', run, ...shared }),
+    job('fourth', { runsOn: 'x', run, env: (e) => ({ A: ~\t${e.type}\u00e9\n\~~ }) }),
   ],
 });
-`})
+`, "~", "`")})
 	res, err := Compile(t.Context(), Options{Dir: root})
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +91,7 @@ export default workflow('ci', {
 		"(e) => ({\n\t\tA: e.type,\n\t\tB: \"b\"\n\t})",
 		"(e) => ({\n\t\t\t\tA: e.type,\n\t\t\t\tB: \"b\"\n\t\t\t})",
 		"(e) => ({\n\tA: e.type,\n\tC: \"other file\"\n})",
+		"(e) => ({ A: `\\t${e.type}\\u00e9\\n\\`` })",
 	} {
 		if diff := cmp.Diff(want, file.Workflows[0].Jobs[i].Env.Inline.Expression); diff != "" {
 			t.Errorf("job %d (-want +got):\n%s", i, diff)
@@ -115,7 +117,7 @@ func TestLayingOutKeepsTheProgram(t *testing.T) {
 	}
 	for _, source := range sources {
 		script := bundle.Strip(source, read(t, source)).Text
-		again := bundle.Strip("again.js", layOut(script).text).Text
+		again := bundle.Strip("again.js", layOut(script, "").text).Text
 		if diff := cmp.Diff(words(script), words(again)); diff != "" {
 			t.Errorf("%s (-before +after):\n%s", source, diff)
 		}
@@ -137,7 +139,7 @@ func TestSamplesAreLaidOutAsTheirCompilerDid(t *testing.T) {
 		}
 		want := placesOfSteps(t, read(t, vectors.Samples("locks", name+".lock.json")))
 		script := bundle.Strip(source, read(t, source)).Text
-		got := stepCalls(layOut(script).text)
+		got := stepCalls(layOut(script, "").text)
 		fits := func(above int) bool {
 			return !slices.ContainsFunc(want, func(p [2]int) bool { return !slices.Contains(got, [2]int{p[0] + above, p[1]}) })
 		}

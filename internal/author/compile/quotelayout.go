@@ -12,14 +12,18 @@ type laidOut struct {
 	tokens []token
 }
 
-// layOut lays out a script. One that cannot be read to its end stays as it is, and no function is found in it.
-func layOut(script string) laidOut {
+// layOut lays out a script that was made of a source, "" for a part of one. A script that cannot be read to its end stays
+// as it is, and no function is found in it.
+func layOut(script, source string) laidOut {
 	tokens, ok := scan(script)
 	if !ok {
 		return laidOut{text: script}
 	}
 	l := layout{tokens: tokens}
 	pair(l.tokens)
+	if source != "" {
+		addRaw(l.tokens, source)
+	}
 	for i := range l.tokens {
 		l.out.WriteString(l.before(i))
 		l.tokens[i].from = l.out.Len()
@@ -122,6 +126,8 @@ func (l *layout) word(i int) string {
 	case l.skip:
 		l.skip = false
 		return ""
+	case t.raw != "":
+		return t.raw
 	case t.kind == js.VoidToken && i+1 < len(l.tokens) && l.tokens[i+1].text == "0":
 		l.skip = true
 		return "undefined"
