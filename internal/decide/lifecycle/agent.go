@@ -8,12 +8,15 @@ import (
 	"kici/internal/core/ci"
 )
 
-// Acked decides about an agent's job.ack. Fenced tells that the job is not this agent's any more, or may be given to
-// another: it must not start. A repeated ack changes nothing. A row is with an agent only while its job is open.
+// Acked decides about an agent's job.ack. Fenced tells that the job is not this agent's any more: it must not start. A
+// repeated ack changes nothing. A row is with an agent only while its job is open. An agent that was taken for lost, since
+// its node was, and answers all the same has come back with the job.
 func Acked(jobID string, row *Row, agent string) (change *RowChange, fenced bool) {
 	switch {
-	case !row.heldBy(agent) || row.Status == ci.QueueRecovering && row.Unanswered:
+	case !row.heldBy(agent):
 		return nil, true
+	case row.Status == ci.QueueRecovering && row.Unanswered:
+		return &RowChange{JobID: jobID, Op: RowReclaim}, false
 	case row.Status != ci.QueueDispatched || !row.Unanswered:
 		return nil, false
 	}

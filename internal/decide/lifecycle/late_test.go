@@ -6,9 +6,9 @@ import (
 	"kici/internal/core/ci"
 )
 
-// TestAnAnswerOfALostConnectionLetsNothingBegin is about an agent whose loss is known before its answer to a dispatch is
-// read. The job is offered again unless the agent comes back with it, so that it must not begin by the answer alone.
-func TestAnAnswerOfALostConnectionLetsNothingBegin(t *testing.T) {
+// TestAnAnswerTellsWhoseTheJobIs is also about an agent that is taken for lost before its answer to a dispatch is read,
+// because its node was silent. The job would be offered again while it runs if the answer changed nothing.
+func TestAnAnswerTellsWhoseTheJobIs(t *testing.T) {
 	tests := []struct {
 		name   string
 		row    *Row
@@ -17,7 +17,7 @@ func TestAnAnswerOfALostConnectionLetsNothingBegin(t *testing.T) {
 	}{
 		{"in time", &Row{Status: ci.QueueDispatched, AgentID: "a", Unanswered: true}, false, RowAck},
 		{"once more", &Row{Status: ci.QueueDispatched, AgentID: "a"}, false, 0},
-		{"behind the loss", &Row{Status: ci.QueueRecovering, AgentID: "a", Unanswered: true}, true, 0},
+		{"behind the loss", &Row{Status: ci.QueueRecovering, AgentID: "a", Unanswered: true}, false, RowReclaim},
 		{"once more behind the loss", &Row{Status: ci.QueueRecovering, AgentID: "a"}, false, 0},
 		{"of a former owner", &Row{Status: ci.QueueDispatched, AgentID: "b", Unanswered: true}, true, 0},
 		{"after the end", &Row{Status: ci.QueueFailed, AgentID: "a"}, true, 0},
