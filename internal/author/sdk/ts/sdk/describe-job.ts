@@ -144,8 +144,11 @@ function describeMatrix(job: any, owner: string, stack: string, report: Report):
   if (!values) return {};
   const product = Array.isArray(values) ? values.length : Object.values(values).reduce((n, v) => n * v.length, 1);
   const count = product + (include?.length ?? 0);
-  if (count > maxCombinations) report.error('E104', stack, `matrix for ${owner} expands to ${count} combinations (max ${maxCombinations})`, 'split the job, or make some of the values steps of one job');
-  else if (applyIncludeExclude(expandMatrix(values), include, exclude).length === 0) report.error('E104', stack, `matrix for ${owner} expands to zero combinations`, 'a matrix needs at least one value that is not excluded');
+  if (count > maxCombinations) {
+    report.error('E104', stack, `matrix for ${owner} expands to ${count} combinations (max ${maxCombinations})`, 'split the job, or make some of the values steps of one job');
+    return {}; // a million values need not be handed on
+  }
+  if (applyIncludeExclude(expandMatrix(values), include, exclude).length === 0) report.error('E104', stack, `matrix for ${owner} expands to zero combinations`, 'a matrix needs at least one value that is not excluded');
   return { matrix: { _type: 'static', values }, include, exclude };
 }
 

@@ -144,18 +144,18 @@ function checkGraph(workflow: any, report: Report): void {
   if (!Array.isArray(workflow.jobs)) return;
   const silent = new Report(report.file, report.resolver);
   const owners = new Map<string, any>();
-  const nodes: { name: string; needs: string[] }[] = [];
+  const nodes = new Map<string, { name: string; needs: string[] }>();
   for (const job of workflow.jobs) {
     const name = job?._tag === 'Job' ? job.name : typeof job === 'function' && typeof job.group === 'string' && job.group ? groupNode(job.group) : undefined;
     if (name === undefined) continue;
     const needs = describeNeeds(job.needs, name, '', silent).map((n: any) => (typeof n === 'string' ? n : n.group ? groupNode(n.group) : n.name));
-    const earlier = nodes.find((n) => n.name === name);
+    const earlier = nodes.get(name);
     if (earlier) earlier.needs.push(...needs);
-    else nodes.push({ name, needs });
+    else nodes.set(name, { name, needs });
     owners.set(name, owners.get(name) ?? job);
   }
   const plain = (text: string) => text.replace(/(?:job )?'dynamicGroup\(([^)]*)\)'/g, "group '$1'").replace(/dynamicGroup\(([^)]*)\)/g, '$1 (group)');
-  for (const p of validateDag(nodes)) {
+  for (const p of validateDag([...nodes.values()])) {
     const hint = otherKind(p.need, owners) ?? plain(p.suggestion ? `did you mean '${p.suggestion}'?` : p.hint);
     report.error(p.code, siteOf(owners.get(p.node)) || siteOf(workflow), plain(p.message), hint);
   }
