@@ -52,7 +52,8 @@ var rooms = []string{
 	"internal/client", "internal/proc", "internal/rig",
 	// The killing test of the orchestrator is one of its rooms, but it stands on a whole system of processes.
 	"internal/server/chaos",
-	"internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli/console", "internal/cli/author", "internal/cli/trial", "internal/cli", "cmd/kici",
+	"internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli/console", "internal/cli/author", "internal/cli/trial",
+	"internal/cli/remote", "internal/cli/runs", "internal/cli/admin", "internal/cli", "cmd/kici",
 }
 
 // forTests are packages that only tests import.
@@ -65,6 +66,11 @@ var bans = []struct{ from, to, why string }{
 	{"internal/agent/job", "internal/agent/link", "a job speaks to the server through the ledger, so that it outlives a connection"},
 	{"internal/agent/steplog", "internal/agent/link", "a log speaks to the server through the ledger, so that it outlives a connection"},
 	{"internal/author", "internal/server", "authors need no server"},
+	{"internal/cli/author", "internal/client", "authors need no server"},
+	{"internal/cli/trial", "internal/client", "authors need no server"},
+	{"internal/cli/author", "internal/server", "authors need no server"},
+	{"internal/cli/trial", "internal/server", "authors need no server"},
+	{"internal/cli/runs", "internal/server", "administration meets the server over HTTP only"},
 	{"internal/client", "internal/server", "administration meets the server over HTTP only"},
 	{"internal/decide", "database/sql", "a decision is a function of values"},
 	{"internal/decide", "net/http", "a decision is a function of values"},

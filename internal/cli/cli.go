@@ -1,4 +1,4 @@
-// Package cli is the command line: verbs, what they print, and their exit codes.
+// Package cli is the command line: its root with all verbs, those that serve and measure, and the exit codes.
 package cli
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kici/internal/cli/admin"
 	"kici/internal/cli/author"
 	"kici/internal/cli/console"
 	"kici/internal/cli/trial"
@@ -110,7 +111,7 @@ func verbs() []verb {
 		verb{"preview", trial.PreviewCommand},
 		verb{"fixture", author.FixtureCommand},
 		verb{"hook", author.HookCommand},
-		verb{"admin", adminCommand},
+		verb{"admin", admin.Command},
 		verb{"version", versionCommand},
 		verb{"__runner", runnerCommand},
 	)

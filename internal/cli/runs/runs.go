@@ -1,4 +1,5 @@
-package cli
+// Package runs is the verbs of administration that are about runs: what starts, holds and queues them, and what shows them.
+package runs
 
 import (
 	"context"
@@ -10,10 +11,20 @@ import (
 
 	"kici/internal/cli/console"
 	"kici/internal/cli/livetree"
+	"kici/internal/cli/remote"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
 )
+
+// admin is what they have of administration.
+type admin struct{ *remote.Server }
+
+// Commands are the verbs about runs.
+func Commands(s *remote.Server) []*cobra.Command {
+	a := &admin{s}
+	return []*cobra.Command{a.runsCommand(), a.queueCommand(), a.executionCommand(), a.heldRunCommand(), a.triggerCommand(), a.deliveriesCommand()}
+}
 
 // runsCommand is about runs. Wherever one is named, latest stands for the newest.
 func (a *admin) runsCommand() *cobra.Command {
@@ -42,7 +53,7 @@ func runID(ctx context.Context, c *client.Client, name string) (string, error) {
 
 // ofRun runs a verb with the id of the run that the first argument names.
 func (a *admin) ofRun(verb func(ctx context.Context, c *client.Client, id string) error) func(*cobra.Command, []string) error {
-	return a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	return a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		id, err := runID(ctx, c, args[0])
 		if err != nil {
 			return err
@@ -56,8 +67,8 @@ func (a *admin) completeRuns(cmd *cobra.Command, args []string, _ string) ([]str
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	a.where.Env = a.Env
-	c, err := client.Connect(a.where)
+	a.Where.Env = a.Env
+	c, err := client.Connect(a.Where)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -89,13 +100,13 @@ func (a *admin) runsListCommand() *cobra.Command {
 	cmd.Flags().IntVar(&q.Limit, "limit", 20, "how many, 100 at most")
 	cmd.Flags().IntVar(&q.Offset, "offset", 0, "how many to pass over")
 	cmd.Flags().BoolVar(&count, "count", false, "print only how many there are")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		if count {
 			n, err := c.CountRuns(ctx, q)
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(map[string]int{"total": n})
 			}
 			fmt.Fprintln(a.Stdout, n)
@@ -105,7 +116,7 @@ func (a *admin) runsListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(list)
 		}
 		a.runTable(list.Runs)
@@ -141,7 +152,7 @@ func (a *admin) runsShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(struct {
 					adminwire.OneRun
 					adminwire.JobList
@@ -168,7 +179,7 @@ func (a *admin) runsJobsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !a.json {
+		if !a.JSON {
 			a.jobTable(jobs, steps)
 			return nil
 		}
@@ -236,7 +247,7 @@ func (a *admin) runsCancelCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(result)
 		}
 		fmt.Fprintf(a.Stdout, "Run %s is %s, %s.\n", id, result.Status, console.Plural(result.CancelledJobs, "job"))

@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"context"
@@ -27,12 +27,12 @@ func (a *admin) executionListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&q.Status, "status", "", "states, separated by commas")
 	cmd.Flags().StringVar(&q.Workflow, "workflow-name", "", "name of the workflow")
 	cmd.Flags().IntVar(&q.Limit, "limit", 50, "how many, 200 at most")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		list, err := c.Executions(ctx, q)
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(list)
 		}
 		t := console.Table{What: "executions", Head: []string{"RUN", "WORKFLOW", "STATUS", "ROUTING KEY", "REPOSITORY", "REF", "COMMIT", "CREATED"}}
@@ -56,7 +56,7 @@ func (a *admin) executionShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(e)
 			}
 			console.Pairs(a.Stdout, [2]string{"run", e.Run.RunID}, [2]string{"workflow", e.Run.WorkflowName}, [2]string{"status", string(e.Run.Status)},

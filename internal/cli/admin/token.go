@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func (a *admin) tokenCreateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&role, "role", "", "owner, admin or auditor (required)")
 	cmd.Flags().StringVar(&key, "routing-key", "", "bind the token to one source")
 	cmd.Flags().StringVar(&expires, "expires", "", "life such as 30d, 12h or 45m, or a time such as 2027-01-01T00:00:00Z (default: never)")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		if role == "" {
 			return console.Usage("--role is required: owner, admin or auditor")
 		}
@@ -52,7 +52,7 @@ func (a *admin) tokenCreateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(made)
 		}
 		fmt.Fprintf(a.Stderr, "Token %s made. Keep it: it is not shown again.\n", made.ID)
@@ -93,12 +93,12 @@ func (a *admin) tokenListCommand() *cobra.Command {
 		Short:   "List admin tokens, revoked ones too",
 		Example: "  kici admin token list",
 		Args:    cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 			tokens, err := c.Tokens(ctx)
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(adminwire.AdminTokenList{Tokens: tokens})
 			}
 			t := console.Table{What: "tokens", Head: []string{"ID", "LABEL", "ROLE", "ROUTING KEY", "CREATED", "EXPIRES", "LAST USED", "STATE"}}
@@ -125,11 +125,11 @@ func (a *admin) tokenRevokeCommand() *cobra.Command {
 		Short:   "End an admin token",
 		Example: "  kici admin token revoke 2f9c6a0e-…",
 		Args:    cobra.ExactArgs(1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, args []string) error {
 			if err := c.RevokeToken(ctx, args[0]); err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(adminwire.Revoked{Revoked: true})
 			}
 			fmt.Fprintln(a.Stdout, "Token revoked.")
@@ -155,12 +155,12 @@ func (a *admin) agentTokenCreateCommand() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&n.Labels, "labels", nil, "labels that its agents may carry (default: any)")
 	cmd.Flags().StringSliceVar(&n.MandatoryLabels, "mandatory-label", nil, "label that a job must name to run on its agents; may be repeated")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		made, err := c.CreateAgentToken(ctx, n)
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(made)
 		}
 		fmt.Fprintf(a.Stderr, "Token %s made. Keep it: it is not shown again. An agent is started with\n"+
@@ -177,12 +177,12 @@ func (a *admin) agentTokenListCommand() *cobra.Command {
 		Short:   "List agent tokens that are not revoked",
 		Example: "  kici admin agent-token list",
 		Args:    cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 			tokens, err := c.AgentTokens(ctx)
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(adminwire.AgentTokenList{Tokens: tokens})
 			}
 			t := console.Table{What: "agent tokens", Head: []string{"ID", "PREFIX", "TYPE", "LABELS", "MANDATORY", "CREATED BY", "CREATED", "LAST SEEN", "EXPIRES"}}
@@ -202,12 +202,12 @@ func (a *admin) agentTokenRevokeCommand() *cobra.Command {
 		Short:   "End an agent token and the connections that use it",
 		Example: "  kici admin agent-token revoke 7c1d52b4-…",
 		Args:    cobra.ExactArgs(1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, args []string) error {
 			kicked, err := c.RevokeAgentToken(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(adminwire.Kicked{Kicked: kicked})
 			}
 			fmt.Fprintf(a.Stdout, "Agent token revoked, %s closed.\n", console.Plural(kicked, "connection"))
@@ -223,13 +223,13 @@ func (a *admin) agentsCommand() *cobra.Command {
 		Short:   "List the agents, connected or not, with their labels and jobs",
 		Example: "  kici admin agents",
 		Args:    cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 			hosts, err := c.Hosts(ctx)
 			if err != nil {
 				return err
 			}
 			hosts = slices.DeleteFunc(hosts, func(h adminwire.Host) bool { return h.LastSeen.IsZero() }) // no agent ever registered
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(adminwire.HostList{Hosts: hosts})
 			}
 			t := console.Table{What: "agents", Head: []string{"AGENT", "STATE", "JOBS", "LABELS", "MANDATORY", "PLATFORM", "VERSION", "LAST SEEN"}}
@@ -241,12 +241,4 @@ func (a *admin) agentsCommand() *cobra.Command {
 			return nil
 		}),
 	}
-}
-
-// labels are shown as they are written. No list is something else than an empty one: none says what it means.
-func labels(list []string, none string) string {
-	if list == nil {
-		return none
-	}
-	return strings.Join(list, ",")
 }

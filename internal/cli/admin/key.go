@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -21,12 +21,12 @@ func (a *admin) rotateKeyCommand() *cobra.Command {
 		Example: "  kici admin rotate-key",
 		Args:    cobra.NoArgs,
 	}
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		done, err := c.RotateKey(ctx)
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(done)
 		}
 		t := console.Table{What: "values", Head: []string{"WHAT", "SEALED ANEW", "SKIPPED"}}

@@ -1,4 +1,4 @@
-package cli
+package runs_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"kici/internal/cli"
 	"kici/internal/core/adminwire"
 )
 
@@ -81,7 +82,7 @@ func TestArtifactsAreDownloaded(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var stdout, stderr bytes.Buffer
-		code := Run(t.Context(), append([]string{"kici", "admin", "runs"}, strings.Fields(tt.args)...), Process{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr,
+		code := cli.Run(t.Context(), append([]string{"kici", "admin", "runs"}, strings.Fields(tt.args)...), cli.Process{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr,
 			Environ: []string{"KICI_ADMIN_URL=" + server, "KICI_ADMIN_TOKEN=t"}})
 		if code != tt.code || !strings.Contains(stdout.String(), tt.stdout) || !strings.Contains(stderr.String(), tt.stderr) {
 			t.Errorf("%s: %d\n%s\n%s", tt.args, code, &stdout, &stderr)

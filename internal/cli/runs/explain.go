@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func (a *admin) runsExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(why)
 			}
 			a.printExplanation(why)

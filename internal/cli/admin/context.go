@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -39,12 +39,12 @@ func (a *admin) contextSetCommand() *cobra.Command {
 	f.Int64("hold-expiry", 0, "seconds after which a hold expires")
 	f.Int64("concurrency-limit", 0, "jobs at a time")
 	f.String("minimum-trust", "", "least trust in the contributor: known, trusted; empty for any")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		put, err := c.PutContext(ctx, a.org, args[0], contextFields(cmd))
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		put, err := c.PutContext(ctx, a.Org, args[0], contextFields(cmd))
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(put)
 		}
 		fmt.Fprintf(a.Stdout, "context set: %s created=%t id=%s\n", args[0], put.Created, put.ContextID)
@@ -87,12 +87,12 @@ func (a *admin) contextBindCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 	}
 	cmd.Flags().StringVar(&host, "host", "**", "only on hosts that this pattern matches")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		created, err := c.BindContext(ctx, a.org, args[0], args[1], host)
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		created, err := c.BindContext(ctx, a.Org, args[0], args[1], host)
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(adminwire.Created{Created: created})
 		}
 		fmt.Fprintf(a.Stdout, "context bind: created=%t\n", created)
@@ -112,12 +112,12 @@ func (a *admin) contextVariableCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&locked, "locked", false, "no source overrides it")
 	cmd.Flags().StringVar(&source, "source", "", "only for the runs of the source with this routing key")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		v := adminwire.SetVariable{Value: &args[2], Locked: locked, RoutingKey: source}
-		if err := c.SetVariable(ctx, a.org, args[0], args[1], v); err != nil {
+		if err := c.SetVariable(ctx, a.Org, args[0], args[1], v); err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(map[string]bool{"set": true})
 		}
 		fmt.Fprintf(a.Stdout, "Variable %s set in context %s.\n", args[1], args[0])
@@ -133,12 +133,12 @@ func (a *admin) contextListCommand() *cobra.Command {
 		Example: "  kici admin context list",
 		Args:    cobra.NoArgs,
 	}
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		list, err := c.Contexts(ctx, a.org)
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
+		list, err := c.Contexts(ctx, a.Org)
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(list)
 		}
 		t := console.Table{What: "contexts", Head: []string{"NAME", "TYPE", "ENABLED", "BRANCHES", "REVIEWERS", "SECRETS"}}
@@ -159,12 +159,12 @@ func (a *admin) contextShowCommand() *cobra.Command {
 		Example: "  kici admin context show production",
 		Args:    cobra.ExactArgs(1),
 	}
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		detail, err := c.Context(ctx, a.org, args[0])
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		detail, err := c.Context(ctx, a.Org, args[0])
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(detail)
 		}
 		t := console.Table{What: "variables or bindings", Head: []string{"KIND", "NAME", "VALUE", "FOR"}}
@@ -193,14 +193,14 @@ func (a *admin) contextDeleteCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		if err := a.Confirm(yes, fmt.Sprintf("Delete context %s?", args[0])); err != nil {
 			return err
 		}
-		if err := c.DeleteContext(ctx, a.org, args[0]); err != nil {
+		if err := c.DeleteContext(ctx, a.Org, args[0]); err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(map[string]bool{"deleted": true})
 		}
 		fmt.Fprintf(a.Stdout, "Context %s deleted.\n", args[0])

@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func (a *admin) drainCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until no job runs any more")
 	cmd.Flags().Float64Var(&timeout, "timeout", 300, "seconds that --wait waits at most")
 	cmd.Flags().BoolVar(&status, "status", false, "only show whether it drains")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		switch {
 		case status && wait:
 			return console.Usage("--status looks once and --wait until the end: give one of them")
@@ -63,7 +63,7 @@ func (a *admin) resumeCommand() *cobra.Command {
 		Short:   "Give out jobs again",
 		Example: "  kici admin orchestrator resume",
 		Args:    cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 			return a.showDrain(c.SetDrain(ctx, false))
 		}),
 	}
@@ -73,7 +73,7 @@ func (a *admin) showDrain(d adminwire.Drain, err error) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON {
 		return a.PrintJSON(d)
 	}
 	fmt.Fprintf(a.Stdout, "draining=%t jobsRunning=%d\n", d.Draining, d.JobsRunning)

@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func (a *admin) secretSetCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&scope, "scope", defaultScope, "scope of the secret")
 	cmd.Flags().BoolVar(&noTrim, "no-trim", false, "keep the line end at the end of stdin")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		value, err := a.secretValue("Value of "+args[0]+": ", !noTrim)
 		if err != nil {
 			return err
@@ -41,10 +41,10 @@ func (a *admin) secretSetCommand() *cobra.Command {
 		if value == "" {
 			fmt.Fprintln(a.Stderr, "Warning: the value is empty")
 		}
-		if err := c.SetSecret(ctx, a.org, scope, args[0], value); err != nil {
+		if err := c.SetSecret(ctx, a.Org, scope, args[0], value); err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(map[string]bool{"set": true})
 		}
 		fmt.Fprintf(a.Stdout, "Secret %s set in scope %s.\n", args[0], scope)
@@ -63,9 +63,9 @@ func (a *admin) secretListCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&scope, "scope", "", "one scope (default: all)")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		if scope != "" && a.json {
-			keys, err := c.SecretKeys(ctx, a.org, scope)
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
+		if scope != "" && a.JSON {
+			keys, err := c.SecretKeys(ctx, a.Org, scope)
 			if err != nil {
 				return err
 			}
@@ -74,14 +74,14 @@ func (a *admin) secretListCommand() *cobra.Command {
 		scopes := []string{scope}
 		if scope == "" {
 			var err error
-			if scopes, err = c.SecretScopes(ctx, a.org); err != nil {
+			if scopes, err = c.SecretScopes(ctx, a.Org); err != nil {
 				return err
 			}
 		}
 		t := console.Table{What: "secrets", Head: []string{"SCOPE", "KEY"}}
 		byScope := map[string][]string{}
 		for _, s := range scopes {
-			keys, err := c.SecretKeys(ctx, a.org, s)
+			keys, err := c.SecretKeys(ctx, a.Org, s)
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ func (a *admin) secretListCommand() *cobra.Command {
 				t.Row(s, key)
 			}
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(map[string]any{"scopes": byScope})
 		}
 		t.Write(a.Stdout)
@@ -111,14 +111,14 @@ func (a *admin) secretRemoveCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&scope, "scope", defaultScope, "scope of the secret")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		if err := a.Confirm(yes, fmt.Sprintf("Remove secret %s of scope %s?", args[0], scope)); err != nil {
 			return err
 		}
-		if err := c.RemoveSecret(ctx, a.org, scope, args[0]); err != nil {
+		if err := c.RemoveSecret(ctx, a.Org, scope, args[0]); err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(map[string]bool{"deleted": true})
 		}
 		fmt.Fprintf(a.Stdout, "Secret %s removed from scope %s.\n", args[0], scope)

@@ -1,4 +1,4 @@
-package cli
+package runs_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"kici/internal/cli"
 	"kici/internal/core/wire"
 	"kici/internal/server"
 	"kici/internal/server/servertest"
@@ -49,8 +50,8 @@ func TestWatchingGoesOnOverARestart(t *testing.T) {
 	var out, complaints screenBuffer
 	ended := make(chan int, 1)
 	go func() {
-		ended <- Run(t.Context(), []string{"kici", "admin", "runs", "watch", "latest"},
-			Process{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &complaints, Environ: append(os.Environ(), "KICI_DATA_DIR="+home.Settings.DataDir)})
+		ended <- cli.Run(t.Context(), []string{"kici", "admin", "runs", "watch", "latest"},
+			cli.Process{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &complaints, Environ: append(os.Environ(), "KICI_DATA_DIR="+home.Settings.DataDir)})
 	}()
 	servertest.Await(t, "the first picture", func() bool { return strings.Contains(out.String(), "running") }, out.String)
 	first.Stop()

@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"context"
@@ -250,7 +250,7 @@ func readRecord(stored string) record {
 
 // line prints one line. A number, counted from 1, is that of a line that was searched for.
 func (l *logPrinter) line(j adminwire.Job, s adminwire.Step, r record, number int64) error {
-	if l.json {
+	if l.JSON {
 		raw, err := json.Marshal(struct {
 			Job       string `json:"job"`
 			Step      string `json:"step"`

@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"context"
@@ -41,8 +41,8 @@ func (a *admin) triggerCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&repo, "repo", "", "repository, by its path below the source's folder")
 	cmd.Flags().BoolVar(&watch, "watch", false, "show the runs until they have ended; fails when one does not succeed")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		src, err := a.findSource(ctx, c, args[0])
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		src, err := a.FindSource(ctx, c, args[0])
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ type triggered struct {
 
 // reportTrigger prints the runs, or follows them one after the other, the first started first.
 func (a *admin) reportTrigger(ctx context.Context, c *client.Client, done adminwire.Triggered, watch bool) error {
-	d, err := evaluated(ctx, c, a.org, done.DeliveryID)
+	d, err := evaluated(ctx, c, a.Org, done.DeliveryID)
 	if err != nil {
 		return err
 	}
@@ -110,10 +110,10 @@ func (a *admin) reportTrigger(ctx context.Context, c *client.Client, done adminw
 	if err != nil {
 		return err
 	}
-	if a.json && !watch {
+	if a.JSON && !watch {
 		return a.PrintJSON(triggered{done, d.Status, d.ErrorMessage, list.Runs})
 	}
-	if !a.json {
+	if !a.JSON {
 		fmt.Fprintf(a.Stderr, "Triggered at commit %s: %s\n", short(done.SHA), livetree.Clean(outcome(d, len(list.Runs))))
 	}
 	if len(list.Runs) == 0 {
@@ -193,12 +193,12 @@ func (a *admin) deliveriesCommand() *cobra.Command {
 	cmd.Flags().StringVar(&status, "status", "", "received, processed, duplicate, lockfile_missing, lockfile_corrupt, failed or shed")
 	cmd.Flags().StringVar(&event, "event", "", "name of the event")
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many, 200 at most")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		list, err := c.Deliveries(ctx, a.org, status, event, limit)
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
+		list, err := c.Deliveries(ctx, a.Org, status, event, limit)
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(list)
 		}
 		t := console.Table{What: "deliveries", Head: []string{"RECEIVED", "EVENT", "REPOSITORY", "REF", "STATUS", "RUNS", "REMARK", "DELIVERY"}}
@@ -223,12 +223,12 @@ func (a *admin) deliveryCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&payload, "include-payload", false, "print the body alone; with --json, print it with the rest")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		d, err := c.Delivery(ctx, a.org, args[0], payload)
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		d, err := c.Delivery(ctx, a.Org, args[0], payload)
 		switch {
 		case err != nil:
 			return err
-		case a.json:
+		case a.JSON:
 			return a.PrintJSON(d)
 		case payload:
 			return a.writePayload(d)

@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -27,8 +27,8 @@ func (f *localFlags) add(cmd *cobra.Command) {
 // place is the server's data, by its settings and --data.
 func (f *localFlags) place(a *admin) (backup.Place, error) {
 	flags := map[string]string{}
-	if a.where.DataDir != "" {
-		flags["data"] = a.where.DataDir
+	if a.Where.DataDir != "" {
+		flags["data"] = a.Where.DataDir
 	}
 	c, _, err := server.LoadConfig(f.config, a.Environ, flags)
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *admin) backupCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(m)
 		}
 		fmt.Fprintf(a.Stdout, "Backed up to %s: database of %s, %s of logs, caches and artifacts with %s %s.\n", args[0], bytesText(m.Database.Size),
@@ -125,7 +125,7 @@ func (a *admin) tellRestored(done backup.Restored, to backup.Place, err error) e
 	for _, w := range done.Warnings {
 		fmt.Fprintf(a.Stderr, "Warning: %s\n", w)
 	}
-	if a.json {
+	if a.JSON {
 		return a.PrintJSON(done)
 	}
 	fmt.Fprintf(a.Stdout, "Restored the backup of %s into %s: %s of logs, caches and artifacts in place.\n",
@@ -136,6 +136,9 @@ func (a *admin) tellRestored(done backup.Restored, to backup.Place, err error) e
 	return nil
 }
 
+// progressEvery is how often it is told how far something is.
+const progressEvery = 250 * time.Millisecond
+
 // progress writes how far something is over itself on a terminal, and nothing elsewhere.
 type progress struct {
 	out   io.Writer
@@ -144,7 +147,7 @@ type progress struct {
 }
 
 func (a *admin) progress() *progress {
-	if _, ok := console.Terminal(a.Stderr); ok && !a.json {
+	if _, ok := console.Terminal(a.Stderr); ok && !a.JSON {
 		return &progress{out: a.Stderr}
 	}
 	return &progress{out: io.Discard}
@@ -154,7 +157,7 @@ func (p *progress) show(now backup.Progress) {
 	if time.Now().Before(p.next) {
 		return
 	}
-	p.next, p.wrote = time.Now().Add(redrawEvery), true
+	p.next, p.wrote = time.Now().Add(progressEvery), true
 	fmt.Fprintf(p.out, "\r%s: %d files, %s\x1b[K", now.What, now.Files, bytesText(now.Bytes))
 }
 

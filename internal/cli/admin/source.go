@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -34,8 +34,8 @@ func (h *hookFlags) add(cmd *cobra.Command) {
 func (h *hookFlags) path(a *admin, name string) (string, error) {
 	file := h.file
 	if file == "" {
-		a.where.Env = a.Env
-		file = filepath.Join(a.where.Folder(), "hooks", name+".secret")
+		a.Where.Env = a.Env
+		file = filepath.Join(a.Where.Folder(), "hooks", name+".secret")
 	}
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func (a *admin) addLocalCommand() *cobra.Command {
 	cmd.Flags().StringVar(&base, "base", "", "folder below which the repositories lie (required)")
 	cmd.Flags().StringVar(&cloneURL, "clone-url-base", "", "URL below which agents on other machines clone them (default: the folder itself)")
 	hook.add(cmd)
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		if base == "" {
 			return console.Usage("--base is required: the folder of the repositories")
 		}
@@ -83,7 +83,7 @@ func (a *admin) addLocalCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		src, err := c.CreateSource(ctx, adminwire.SourceSettings{OrgID: a.org, Name: &args[0], VerificationMethod: &method, VerificationConfig: config,
+		src, err := c.CreateSource(ctx, adminwire.SourceSettings{OrgID: a.Org, Name: &args[0], VerificationMethod: &method, VerificationConfig: config,
 			LocalConfig: &adminwire.LocalConfig{RepoBasePath: folder, CloneURLBase: cloneURL}})
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (a *admin) addLocalCommand() *cobra.Command {
 func (a *admin) printHook(c *client.Client, src adminwire.Source, secretPath string) error {
 	url := c.Base() + src.WebhookPath
 	script := hookScript(url, src.LocalConfig.RepoBasePath, secretPath)
-	if a.json {
+	if a.JSON {
 		return a.PrintJSON(struct {
 			adminwire.OneSource
 			WebhookURL string `json:"webhookUrl"`
@@ -125,8 +125,8 @@ func (a *admin) sourceHookCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	hook.add(cmd)
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		src, err := a.findSource(ctx, c, args[0])
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		src, err := a.FindSource(ctx, c, args[0])
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (a *admin) addGenericCommand() *cobra.Command {
 	flags.IntVar(&f.rate, "rate-limit", 600, "deliveries in a minute")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.stripOn = cmd.Flags().Changed("strip-headers")
-		return a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		return a.With(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.addGeneric(ctx, c, args[0], f)
 		})(cmd, args)
 	}
@@ -200,7 +200,7 @@ func (a *admin) addGeneric(ctx context.Context, c *client.Client, name string, f
 		return err
 	}
 	url := c.Base() + src.WebhookPath
-	if a.json {
+	if a.JSON {
 		return a.PrintJSON(struct {
 			adminwire.OneSource
 			WebhookURL string `json:"webhookUrl"`
@@ -216,7 +216,7 @@ func (a *admin) addGeneric(ctx context.Context, c *client.Client, name string, f
 
 // genericSettings gives the settings, and the secret when it was made here.
 func (a *admin) genericSettings(name string, f genericFlags) (settings adminwire.SourceSettings, made string, err error) {
-	settings = adminwire.SourceSettings{OrgID: a.org, Name: &name, VerificationMethod: &f.method,
+	settings = adminwire.SourceSettings{OrgID: a.Org, Name: &name, VerificationMethod: &f.method,
 		DedupWindowSeconds: &f.dedup, MaxPayloadBytes: &f.maxPayload, RateLimitRPM: &f.rate,
 		EventTypeHeader: &f.eventHeader, EventTypePath: &f.eventPath, IdempotencyKeyHeader: &f.keyHeader, IdempotencyKeyPath: &f.keyPath}
 	if f.allowed != nil {
@@ -252,12 +252,12 @@ func (a *admin) sourceListCommand() *cobra.Command {
 		Short:   "List sources",
 		Example: "  kici admin source list",
 		Args:    cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-			sources, err := c.Sources(ctx, a.org)
+		RunE: a.With(func(ctx context.Context, c *client.Client, _ []string) error {
+			sources, err := c.Sources(ctx, a.Org)
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(adminwire.SourceList{Sources: sources})
 			}
 			t := console.Table{What: "sources", Head: []string{"NAME", "KIND", "STATE", "VERIFICATION", "URL", "REPOSITORIES", "ID"}}
@@ -288,8 +288,8 @@ func (a *admin) sourceRemoveCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		src, err := a.findSource(ctx, c, args[0])
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		src, err := a.FindSource(ctx, c, args[0])
 		if err != nil {
 			return err
 		}
@@ -299,7 +299,7 @@ func (a *admin) sourceRemoveCommand() *cobra.Command {
 		if err := c.DeleteSource(ctx, src.ID); err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(map[string]bool{"deleted": true, "hard": false})
 		}
 		fmt.Fprintf(a.Stdout, "Source %s removed.\n", src.Name)
@@ -315,38 +315,19 @@ func (a *admin) sourceSwitchCommand(verb string, enabled bool) *cobra.Command {
 		Short:   strings.ToUpper(verb[:1]) + verb[1:] + " a source",
 		Example: "  kici admin source " + verb + " work",
 		Args:    cobra.ExactArgs(1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			src, err := a.findSource(ctx, c, args[0])
+		RunE: a.With(func(ctx context.Context, c *client.Client, args []string) error {
+			src, err := a.FindSource(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
 			if err := c.EnableSource(ctx, src.ID, enabled); err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(map[string]bool{"enabled": enabled})
 			}
 			fmt.Fprintf(a.Stdout, "Source %s %sd.\n", src.Name, verb)
 			return nil
 		}),
 	}
-}
-
-// findSource finds a source by its name or id.
-func (a *admin) findSource(ctx context.Context, c *client.Client, name string) (adminwire.Source, error) {
-	sources, err := c.Sources(ctx, a.org)
-	if err != nil {
-		return adminwire.Source{}, err
-	}
-	var known []string
-	for _, s := range sources {
-		if s.Name == name || s.ID == name {
-			return s, nil
-		}
-		known = append(known, s.Name)
-	}
-	if len(known) == 0 {
-		return adminwire.Source{}, fmt.Errorf("there is no source %q, nor any other; make one with kici admin source add", name)
-	}
-	return adminwire.Source{}, fmt.Errorf("there is no source %q; there are %s", name, strings.Join(known, ", "))
 }

@@ -1,4 +1,4 @@
-package cli
+package admin_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"kici/internal/cli"
 	"kici/internal/core/adminwire"
 )
 
@@ -38,8 +39,8 @@ func TestDrainWaits(t *testing.T) {
 			}))
 			defer server.Close()
 			var out, errs bytes.Buffer
-			code := Run(context.Background(), []string{"kici", "admin", "orchestrator", "drain", "--wait", "--timeout", "3"},
-				Process{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Environ: []string{"KICI_ADMIN_URL=" + server.URL, "KICI_ADMIN_TOKEN=x"}})
+			code := cli.Run(context.Background(), []string{"kici", "admin", "orchestrator", "drain", "--wait", "--timeout", "3"},
+				cli.Process{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Environ: []string{"KICI_ADMIN_URL=" + server.URL, "KICI_ADMIN_TOKEN=x"}})
 			if code != tt.code || !strings.Contains(errs.String(), tt.says) {
 				t.Errorf("exit code %d, want %d; it says %q", code, tt.code, errs.String())
 			}

@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"bufio"
@@ -35,12 +35,12 @@ func (a *admin) queueListCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&status, "status", "", "states, separated by commas (default: all that have not ended)")
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1000 at most")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		entries, err := c.Queue(ctx, status, limit)
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(adminwire.QueueList{Entries: entries})
 		}
 		t := console.Table{What: "jobs in the queue", Head: []string{"JOB", "WORKFLOW", "STATUS", "SINCE", "RUNS ON", "REASON", "NEAREST", "RUN"}}
@@ -63,12 +63,12 @@ func (a *admin) queueShowCommand() *cobra.Command {
 		Short:   "Show one job of the queue, by the id of the job",
 		Example: "  kici admin queue show 4a7c1d9e-6f0b-4c52-9f38-1b2e3d4c5a6b",
 		Args:    cobra.ExactArgs(1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, args []string) error {
 			e, err := c.Queued(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(e)
 			}
 			console.Pairs(a.Stdout, [2]string{"job", e.JobName}, [2]string{"id", e.ID}, [2]string{"run", e.RunID}, [2]string{"workflow", e.WorkflowName},
@@ -95,7 +95,7 @@ func (a *admin) queueClearCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&confirm, "confirm", false, "required: say that this is meant")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for the word")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		if !confirm {
 			return console.Usage("--confirm is required: every run of which a job waits would be cancelled")
 		}
@@ -106,7 +106,7 @@ func (a *admin) queueClearCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(done)
 		}
 		fmt.Fprintf(a.Stdout, "Queue cleared: %s cancelled, %s.\n", console.Plural(done.Runs, "run"), console.Plural(done.Jobs, "job"))

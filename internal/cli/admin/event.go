@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func (a *admin) eventEmitCommand() *cobra.Command {
 	cmd.Flags().StringVar(&file, "payload-file", "", "file of the payload, a JSON object; - is stdin (required)")
 	cmd.Flags().StringVar(&in.SourceRoutingKey, "source-routing-key", "", "routing key of the source that the event comes from")
 	cmd.Flags().StringVar(&in.SourceRepo, "source-repo", "", "repository that the event comes from")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) (err error) {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) (err error) {
 		if in.Payload, err = a.payload(file); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (a *admin) eventEmitCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(made)
 		}
 		fmt.Fprintf(a.Stdout, "Event %s emitted: %s\n", args[0], made.EventID)

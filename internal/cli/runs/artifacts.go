@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func (a *admin) runsArtifactsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(adminwire.ArtifactList{Artifacts: list})
 			}
 			t := console.Table{What: "artifacts", Head: []string{"NAME", "BYTES", "JOB", "CREATED", "EXPIRES"}}
@@ -54,7 +54,7 @@ func (a *admin) runsDownloadCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completeRuns,
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, - for the standard output")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		id, err := runID(ctx, c, args[0])
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func (a *admin) runsDownloadCommand() *cobra.Command {
 		if err := saveArtifact(ctx, c, link, output); err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(link.Artifact)
 		}
 		fmt.Fprintf(a.Stderr, "%s: %d bytes\n", livetree.Clean(output), link.SizeBytes)

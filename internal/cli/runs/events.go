@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func (a *admin) runsEventsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(line)
 			}
 			jobs, err := c.Jobs(ctx, id)

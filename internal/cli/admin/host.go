@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -27,12 +27,12 @@ func (a *admin) hostListCommand() *cobra.Command {
 		Short:   "List hosts: those whose agents registered, and those that were declared",
 		Example: "  kici admin host list",
 		Args:    cobra.NoArgs,
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 			hosts, err := c.Hosts(ctx)
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.JSON {
 				return a.PrintJSON(adminwire.HostList{Hosts: hosts})
 			}
 			t := console.Table{What: "hosts", Head: []string{"AGENT ID", "CLASS", "STATUS", "INSTANCE", "LAST SEEN", "LABELS"}}
@@ -60,7 +60,7 @@ func (a *admin) hostGetCommand() *cobra.Command {
 		Short:   "Show a host: its labels and properties, and how it is reached",
 		Example: "  kici admin host get web-3",
 		Args:    cobra.ExactArgs(1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.With(func(ctx context.Context, c *client.Client, args []string) error {
 			h, err := c.Host(ctx, args[0])
 			if err != nil {
 				return err
@@ -71,7 +71,7 @@ func (a *admin) hostGetCommand() *cobra.Command {
 }
 
 func (a *admin) showHost(h adminwire.Host) error {
-	if a.json {
+	if a.JSON {
 		return a.PrintJSON(adminwire.OneHost{Host: h})
 	}
 	t := console.Table{What: "facts", Head: []string{"FACT", "VALUE"}}
@@ -112,7 +112,7 @@ func (a *admin) hostDeclareCommand() *cobra.Command {
 	f.IntVar(&d.SSHPort, "ssh-port", 0, "port of SSH (22)")
 	f.StringVar(&d.SSHKeySecret, "ssh-key-secret", "", "SCOPE/KEY of the secret that holds the private key")
 	f.StringVar(&d.SSHHostKey, "ssh-host-key", "", "the host's public key, as in 'ssh-ed25519 AAAA…'; without it whichever the host shows is accepted")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		var err error
 		if d.Properties, err = hostProperties(properties); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (a *admin) hostDeclareCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(adminwire.OneHost{Host: h})
 		}
 		fmt.Fprintf(a.Stdout, "Host %s declared.\n", h.AgentID)
@@ -167,18 +167,26 @@ func (a *admin) hostRemoveCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		if err := a.Confirm(yes, fmt.Sprintf("Forget host %s?", args[0])); err != nil {
 			return err
 		}
 		if err := c.ForgetHost(ctx, args[0]); err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(map[string]bool{"deleted": true})
 		}
 		fmt.Fprintf(a.Stdout, "Host %s removed.\n", args[0])
 		return nil
 	})
 	return cmd
+}
+
+// labels are shown as they are written. No list is something else than an empty one: none says what it means.
+func labels(list []string, none string) string {
+	if list == nil {
+		return none
+	}
+	return strings.Join(list, ",")
 }

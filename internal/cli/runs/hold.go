@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func (a *admin) heldRunListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&run, "run", "", "of one run")
 	cmd.Flags().StringVar(&status, "status", "", "states, separated by commas (default: pending)")
 	_ = cmd.RegisterFlagCompletionFunc("run", a.completeRuns)
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		id, err := runID(ctx, c, run)
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func (a *admin) heldRunListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(adminwire.HeldRunList{HeldRuns: holds})
 		}
 		t := console.Table{What: "holds", Head: []string{"HOLD", "RUN", "WORKFLOW", "HOLDS", "TYPE", "STATUS", "WAITS FOR", "UNTIL", "REASON"}}
@@ -105,7 +105,7 @@ func (a *admin) heldRunDecideCommand(verb, short string) *cobra.Command {
 	cmd.Flags().StringVar(&answer.As, "as", "", "user, or team:NAME, for whom you answer")
 	cmd.Flags().StringVar(&answer.Comment, "comment", "", "why")
 	_ = cmd.RegisterFlagCompletionFunc("run", a.completeRuns)
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		if s.hold == "" && s.run == "" {
 			return console.Usage("--hold or --run is required")
 		}
@@ -118,7 +118,7 @@ func (a *admin) heldRunDecideCommand(verb, short string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.json {
+		if a.JSON {
 			return a.PrintJSON(done)
 		}
 		fmt.Fprintf(a.Stdout, "Hold on %s of run %s: %s%s.\n", heldPart(h), h.RunID, done.Status, awaited(done.RemainingClauses))
@@ -184,7 +184,7 @@ func (a *admin) runsRerunCommand() *cobra.Command {
 		case watch:
 			fmt.Fprintf(a.Stderr, "Run %s was made of run %s.\n", made.RunID, id)
 			return a.watch(ctx, c, made.RunID)
-		case a.json:
+		case a.JSON:
 			return a.PrintJSON(made)
 		}
 		fmt.Fprintf(a.Stdout, "Run %s was made of run %s.\n", made.RunID, id)

@@ -1,4 +1,4 @@
-package cli
+package runs
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func (a *admin) watch(ctx context.Context, c *client.Client, id string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	w := &watcher{c: c, id: id, from: map[stepKey]int64{}, reasons: map[string]ci.Reason{}}
-	if a.json {
+	if a.JSON {
 		w.take = func(_ context.Context, m adminwire.Observed) error { return a.PrintLine(m) }
 	} else {
 		w.screen = a.Screen()
