@@ -184,7 +184,9 @@ export default workflow('ci', {
   ],
   descripton: 'x',
 } as any);
-`})
+export const more = [workflow('hidden', { jobs: [] })];
+export const shown = workflow('shown', { jobs: [] }), again = [shown];
+`, ".kici/workflows/list.ts": "import { fixture, workflow } from '@kici-dev/sdk';\n\nexport default [workflow('one', { jobs: [] }), fixture('f', { event: 'push' }), undefined, workflow('two', { jobs: [] })];\n"})
 	res, err := Compile(t.Context(), Options{Dir: root})
 	if err != nil {
 		t.Fatal(err)
@@ -203,6 +205,10 @@ export default workflow('ci', {
 		".kici/workflows/ci.ts:5:5 warning [W105]: job 'b': when 'succes' is no status that a job ends with: success, failed, cancelled, skipped, timed_out_stale, drift_dropped, unroutable\n  Suggestion: did you mean 'success'?",
 		".kici/workflows/ci.ts:5:5 warning [W105]: job 'b': when 'running' is no status that a job ends with: success, failed, cancelled, skipped, timed_out_stale, drift_dropped, unroutable",
 	}
+	want = append(want,
+		".kici/workflows/ci.ts:9:22 warning [W106]: 'more' is a list of workflows, and only the default export may be one\n  Suggestion: export each of them by a name of its own",
+		".kici/workflows/list.ts:3:17 warning [W106]: entry 3 of the default export is no workflow",
+	)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}

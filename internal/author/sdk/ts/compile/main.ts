@@ -41,10 +41,23 @@ interface Description {
   problems: Problem[];
 }
 
+const isWorkflow = (v: any) => v?._tag === 'Workflow';
+
+/** Warns of workflows that are exported in a way in which nobody finds them. */
+function warnOfHidden(report: Report): void {
+  const found = workflows().map(({ workflow }) => workflow);
+  const { default: main, ...named } = module as Record<string, any>;
+  for (const [name, value] of Object.entries(named)) {
+    const hidden = Array.isArray(value) && value.find((v) => isWorkflow(v) && !found.includes(v));
+    if (hidden) report.warn('W106', siteOf(hidden), `'${name}' is a list of workflows, and only the default export may be one`, 'export each of them by a name of its own');
+  }
+  const other = Array.isArray(main) ? main.findIndex((v) => !isWorkflow(v) && v?._tag !== 'Fixture') : -1;
+  if (other >= 0) report.warn('W106', siteOf(main.find(isWorkflow)), `entry ${other + 1} of the default export is no workflow`);
+}
+
 /** The workflows of the module: the default export, alone or as a list, then named ones in the order of their names. */
 function workflows(): Exported[] {
   const { default: main, ...named } = module as Record<string, any>;
-  const isWorkflow = (v: any) => v?._tag === 'Workflow';
   const all: Exported[] = Array.isArray(main)
     ? main.map((w, i) => ({ export: `#default[${i}]`, workflow: w }))
     : [{ export: '#default', workflow: main }];
@@ -110,6 +123,7 @@ function survey(): Questions {
     cron: (expression, timezone) => void crons.add(`${timezone} ${expression}`, { expression, timezone }),
   });
   const all = workflows();
+  warnOfHidden(report);
   for (const { workflow } of all) fieldsOf(workflow, report);
   return {
     stacks: stacks.list,
@@ -130,6 +144,7 @@ function describe(answers: Answers): Description {
     cron: (expression, timezone) => answers.crons[crons.add(`${timezone} ${expression}`, { expression, timezone })] || undefined,
   };
   const report = new Report(answers.file, resolver);
+  warnOfHidden(report);
   return {
     workflows: workflows().map(({ export: name, workflow }) => ({
       name: String(workflow.name), export: name, fields: Object.entries(fieldsOf(workflow, report)),
