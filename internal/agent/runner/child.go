@@ -327,10 +327,15 @@ func (c *child) locate(s locateSpec) ([]*place, error) {
 	return found, nil
 }
 
-// ownFrames keeps the frames of the bundle: a host's own frames would map to anything.
+// ownFrames keeps the frames of the bundle: a host's own frames would map to anything. That of the embedded engine has
+// one at the bottom, by which it calls the script, in a text of the same name.
 func ownFrames(stack string) string {
 	var keep []string
-	for line := range strings.SplitSeq(stack, "\n") {
+	lines := strings.Split(strings.TrimRight(stack, "\n"), "\n")
+	if n := len(lines); n > 1 && strings.Contains(lines[n-1], "at call (<eval>:") && strings.HasSuffix(lines[n-2], "at apply (native)") {
+		lines = lines[:n-1]
+	}
+	for _, line := range lines {
 		if strings.Contains(line, "<eval>:") || strings.Contains(line, scriptName+":") {
 			keep = append(keep, line)
 		}

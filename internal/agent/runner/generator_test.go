@@ -65,8 +65,8 @@ func TestFieldsThatCannotBeComputed(t *testing.T) {
 		}{
 			{"none", "dynamicMatrix", "dynamic matrix for job 'none' resolved to zero combinations",
 				`{"scope":"job","category":"matrix_expansion","jobName":"none","message":"dynamic matrix for job 'none' resolved to zero combinations"}`},
-			{"seven", "dynamicMatrix", "matrix evaluation failed for job 'seven': matrix must be a list, a map of lists or a function",
-				`{"scope":"job","category":"matrix_expansion","jobName":"seven","message":"matrix evaluation failed for job 'seven': matrix must be a list, a map of lists or a function"}`},
+			{"seven", "dynamicMatrix", "matrix evaluation failed for job 'seven': the function must return a list or a map of lists, got number",
+				`{"scope":"job","category":"matrix_expansion","jobName":"seven","message":"matrix evaluation failed for job 'seven': the function must return a list or a map of lists, got number"}`},
 			{"throws", "dynamicMatrix", "matrix evaluation failed for job 'throws': no matrix today",
 				`{"scope":"job","category":"matrix_expansion","jobName":"throws","message":"matrix evaluation failed for job 'throws': no matrix today"}`},
 			{"number", "dynamicEnvironment", "environment evaluation failed for job 'number': the function must return a string, got number", ""},
@@ -124,6 +124,9 @@ export default workflow('ci', { jobs: [
   dynamicJob('loop', () => { for (;;); }),
   dynamicJob('boom', async () => { throw new Error('no jobs today', { cause: new Error('no list') }); }),
   dynamicJob('default', () => [job('one', { runsOn: 'linux', environments: [async () => 'computed'], steps: [] }), job('two', { runsOn: 'linux', environments: ['named'], steps: [] })]),
+  dynamicJob('one', () => shard(1)),
+  dynamicJob('misused', () => [job('misused', async () => {})]),
+  dynamicJob('slip', () => [job('host', { runsOn: 'linux', timout: 5, run: async () => {}, onUnreachable: 'skipp' })]),
 ] });`
 
 func generated(t *testing.T, host string, index int, fields map[string]any) *job {
@@ -202,7 +205,10 @@ func TestGeneratorsThatFail(t *testing.T) {
 			{5, "generator of group 'many' failed: it gave 101 jobs, at most 100 are possible"},
 			{6, "generator of group 'strange' failed: entry 1 of its list was not made with job()"},
 			{7, "generator of group 'nameless' failed: job 1 has no name"},
-			{8, "generator of group 'text' failed: it must return a list of jobs, not string"},
+			{8, "generator of group 'text' failed: it must return a list of jobs, not \"jobs\""},
+			{14, "generator of group 'one' failed: it must return a list of jobs, not a Job"},
+			{15, "the generator gave a job that cannot run: job 'misused' takes options such as { runsOn: 'linux', steps: […] }, not a function"},
+			{16, "the generator gave a job that cannot run: job 'host': onUnreachable must be 'skip', 'fail' or 'hold', not \"skipp\" (did you mean 'skip'?)"},
 			{9, "the generator gave a job that cannot run: job 'bad' needs runsOn or runsOnAll"},
 			{10, "dynamic matrix for job 'wide' resolved to zero combinations"},
 			{11, "generator of group 'loop' failed: timed out after 300ms"},
@@ -218,6 +224,12 @@ func TestGeneratorsThatFail(t *testing.T) {
 				j := generated(t, host, tt.index, fields)
 				if tt.index == 12 && !strings.Contains(j.log(JobLog), "no jobs today\n    because of no list\n    at .kici/workflows/ci.ts:") {
 					t.Errorf("the log does not tell why: %s", j.log(JobLog))
+				}
+				if places := strings.Count(j.log(JobLog), "    at "); tt.index == 15 && (places != 1 || !strings.Contains(j.log(JobLog), "    at .kici/workflows/ci.ts:27:")) {
+					t.Errorf("the log does not tell where: %s", j.log(JobLog))
+				}
+				if tt.index == 16 && !strings.Contains(j.log(JobLog), "[kici] Warning: job 'host' has no option 'timout' (did you mean 'timeout'?)") {
+					t.Errorf("the log does not warn: %s", j.log(JobLog))
 				}
 				if j.failed(tt.want); tt.index == 10 {
 					equalJSON(t, j.Complete.InitFailure, `{"scope":"job","category":"matrix_expansion","jobName":"wide","message":"dynamic matrix for job 'wide' resolved to zero combinations"}`)

@@ -1,6 +1,6 @@
 // The parts of a job that may be functions: its contexts, variables, concurrency group and matrix.
 
-import { applyIncludeExclude, combinationsOf, contextsOf, expandMatrix, kindOf, maxCombinations, readMatrix, variablesOf } from '@kici-dev/sdk/runtime';
+import { applyIncludeExclude, combinationsOf, contextsOf, copied, expandMatrix, kindOf, maxCombinations, readMatrix, variablesOf } from '@kici-dev/sdk/runtime';
 import { evaluate } from './evaluate';
 import type { Job } from './job';
 
@@ -58,10 +58,15 @@ export async function matrixValues(job: Job, made: any, ms = fieldMs): Promise<s
   const about = { failure: `matrix evaluation failed for job '${made.name}'`, ms };
   const ctx = { workflow: { name: job.request.workflowName }, event: job.event };
   try {
-    return await evaluate(job, about, async (tools) => readMatrix(typeof made.matrix === 'function' ? await made.matrix({ ...tools, ctx }) : made.matrix));
+    return await evaluate(job, about, async (tools) => readMatrix(typeof made.matrix === 'function' ? returned(await made.matrix({ ...tools, ctx })) : made.matrix));
   } catch (e) {
     throw new MatrixError(made.name, e);
   }
+}
+
+function returned(value: unknown): unknown {
+  if (!['array', 'object'].includes(kindOf(value))) throw new Error(`the function must return a list or a map of lists, got ${kindOf(value)}`);
+  return value;
 }
 
 /** All combinations of the job's matrix, after its excludes and includes. Throws MatrixError. */
@@ -84,7 +89,7 @@ const maxProduct = 1 << 14;
 
 /** A copy of the job in which every such function has become its value. */
 export async function settled(job: Job, made: any): Promise<any> {
-  const copy = { ...made };
+  const copy = copied(made);
   const { key, list } = contextsOf(made);
   if (Array.isArray(list) && list.some((one) => typeof one === 'function')) {
     const names = await contextNames(job, made);

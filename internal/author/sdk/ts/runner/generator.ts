@@ -1,7 +1,7 @@
 // Generators: functions among a workflow's jobs that make jobs. One is called to know its jobs, and again by the runner of
 // each of them, since only a call gives the functions of their steps.
 
-import { buildNeedsContext, describeJob, matcherOf, noResolver, Report, type LabelReading, type Problem, type SourceLocation } from '@kici-dev/sdk/runtime';
+import { buildNeedsContext, describeJob, matcherOf, noResolver, Report, shown, type LabelReading, type Problem, type SourceLocation } from '@kici-dev/sdk/runtime';
 import { evaluate } from './evaluate';
 import { settled } from './fields';
 import { host, jobLog, log } from './host';
@@ -42,7 +42,7 @@ function titleOf(generator: any, index: number): string {
 // checked refuses a result that is no list of jobs with names of their own.
 function checked(made: unknown): any[] {
   if (made === undefined || made === null) return [];
-  if (!Array.isArray(made)) throw new Error(`it must return a list of jobs, not ${typeof made}`);
+  if (!Array.isArray(made)) throw new Error(`it must return a list of jobs, not ${shown(made)}`);
   if (made.length > maxJobs) throw new Error(`it gave ${made.length} jobs, at most ${maxJobs} are possible`);
   const names = new Set<string>();
   made.forEach((one, i) => {
@@ -92,10 +92,11 @@ async function answers<T>(fn: string, name: string, asked: Set<string>): Promise
 
 // refuse throws what is wrong with the jobs, and logs what is only doubtful.
 function refuse(problems: Problem[]): void {
-  for (const p of problems) if (p.severity === 'warning') log(jobLog, `[kici] Warning: ${p.message}`);
+  const told = (p: Problem) => `${p.message}${p.suggestion ? ` (${p.suggestion})` : ''}`;
+  for (const p of problems) if (p.severity === 'warning') log(jobLog, `[kici] Warning: ${told(p)}`);
   const errors = problems.filter((p) => p.severity === 'error');
   if (errors.length === 0) return;
-  throw Object.assign(new Error(`the generator gave a job that cannot run: ${errors.map((p) => p.message).join('; ')}`), { stack: errors[0].stack });
+  throw Object.assign(new Error(`the generator gave a job that cannot run: ${errors.map(told).join('; ')}`), { stack: errors[0].stack });
 }
 
 /** The generated job of the request, made anew by its generator. */

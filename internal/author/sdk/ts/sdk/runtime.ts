@@ -6,7 +6,7 @@ import { WhenKeywords } from './needs';
 import { checkVariableName } from './normalize';
 import { shown } from './report';
 
-export { siteOf } from './site';
+export { copied, siteOf } from './site';
 export { checkVariableName, checkVariables, normalizeApproval, normalizeCacheSpecs, normalizeRetry } from './normalize';
 export { describeJob, describeWorkflow, flattenSteps, nameJobs } from './describe';
 export { combinationsOf, contextsOf, maxCombinations, readMatrix, variablesOf } from './describe-job';

@@ -23,6 +23,13 @@ export function blameOf(value: unknown): string | undefined {
   return (value as any)?.[blame];
 }
 
+/** A copy that remembers what the value does: a spread forgets it. */
+export function copied<T extends object>(value: T): T {
+  const copy: any = { ...value };
+  for (const memory of [site, blame]) if ((value as any)[memory] !== undefined) Object.defineProperty(copy, memory, { value: (value as any)[memory], configurable: true });
+  return copy;
+}
+
 /** The stack of where `value` was made, '' when it is not known. */
 export function siteOf(value: unknown): string {
   return (value as any)?.[site] ?? '';
