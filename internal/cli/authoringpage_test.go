@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kici/internal/cli/clitest"
 	"kici/internal/kit/docker/dockertest"
 	"kici/internal/testenv"
 )
@@ -125,10 +126,7 @@ func (w *walk) command(line, want string, code int) {
 	if got := exit; err != nil && got == nil || got != nil && got.ExitCode() != code || got == nil && code != 0 {
 		w.t.Errorf("%s: %v, want exit code %d", line, err, code)
 	}
-	text := strings.ReplaceAll(string(out), w.dir, "@")
-	for _, v := range varying {
-		text = v.pattern.ReplaceAllString(text, v.text)
-	}
+	text := clitest.Steady(strings.ReplaceAll(string(out), w.dir, "@"))
 	if diff := cmp.Diff(want, text); diff != "" {
 		w.t.Errorf("%s (-page +printed):\n%s", line, diff)
 	}
