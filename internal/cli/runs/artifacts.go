@@ -19,7 +19,7 @@ import (
 	"kici/internal/core/adminwire"
 )
 
-func (a *admin) runsArtifactsCommand() *cobra.Command {
+func (a *admin) artifactsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "artifacts RUN",
 		Short:   "List the files that a run left behind",
@@ -43,7 +43,7 @@ func (a *admin) runsArtifactsCommand() *cobra.Command {
 	}
 }
 
-func (a *admin) runsDownloadCommand() *cobra.Command {
+func (a *admin) downloadCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "download RUN NAME",

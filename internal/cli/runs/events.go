@@ -12,7 +12,7 @@ import (
 	"kici/internal/core/adminwire"
 )
 
-func (a *admin) runsEventsCommand() *cobra.Command {
+func (a *admin) eventsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "events RUN",
 		Short:   "List what happened in a run, moment by moment",
@@ -48,8 +48,8 @@ func jobName(jobs []adminwire.Job, id string) string {
 	return id
 }
 
-// runsContextCommand prints JSON always: what an agent says of its machine has no fixed form.
-func (a *admin) runsContextCommand() *cobra.Command {
+// contextCommand prints JSON always: what an agent says of its machine has no fixed form.
+func (a *admin) contextCommand() *cobra.Command {
 	var job string
 	cmd := &cobra.Command{
 		Use:     "context RUN",

@@ -13,8 +13,8 @@ import (
 	"kici/internal/core/adminwire"
 )
 
-// runsExplainCommand answers why nothing happens, for the state of this moment.
-func (a *admin) runsExplainCommand() *cobra.Command {
+// explainCommand answers why nothing happens, for the state of this moment.
+func (a *admin) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain RUN",
 		Short:   "Say what every job of a run waits for, or why it ended",

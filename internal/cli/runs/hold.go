@@ -163,8 +163,8 @@ func findHold(ctx context.Context, c *client.Client, s holdSelector) (adminwire.
 	return adminwire.HeldRun{}, fmt.Errorf("%d open holds are meant by that, name one with --hold: %s", len(found), strings.Join(names, ", "))
 }
 
-// runsRerunCommand does not ask: nothing is lost by a new run.
-func (a *admin) runsRerunCommand() *cobra.Command {
+// rerunCommand does not ask: nothing is lost by a new run.
+func (a *admin) rerunCommand() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "rerun RUN",

@@ -23,9 +23,9 @@ const pageLines = 2000
 // server well under a millisecond.
 const lookEvery = 250 * time.Millisecond
 
-// runsLogsCommand prints steps in the order of the run. With --follow it looks at every open step in turn, so that lines of
+// logsCommand prints steps in the order of the run. With --follow it looks at every open step in turn, so that lines of
 // steps that go on together are mixed, each with the step's name before it.
-func (a *admin) runsLogsCommand() *cobra.Command {
+func (a *admin) logsCommand() *cobra.Command {
 	l := &logPrinter{admin: a}
 	var o logOptions
 	cmd := &cobra.Command{

@@ -29,8 +29,8 @@ func Commands(s *remote.Server) []*cobra.Command {
 // runsCommand is about runs. Wherever one is named, latest stands for the newest.
 func (a *admin) runsCommand() *cobra.Command {
 	return console.Group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
-		a.runsListCommand(), a.runsShowCommand(), a.runsJobsCommand(), a.runsLogsCommand(), a.runsWatchCommand(), a.runsCancelCommand(), a.runsRerunCommand(), a.runsExplainCommand(),
-		a.runsEventsCommand(), a.runsContextCommand(), a.runsStructuredCommand(), a.runsArtifactsCommand(), a.runsDownloadCommand())
+		a.listCommand(), a.showCommand(), a.jobsCommand(), a.logsCommand(), a.watchCommand(), a.cancelCommand(), a.rerunCommand(), a.explainCommand(),
+		a.eventsCommand(), a.contextCommand(), a.structuredCommand(), a.artifactsCommand(), a.downloadCommand())
 }
 
 // latest stands for the newest run, wherever a run is named.
@@ -83,7 +83,7 @@ func (a *admin) completeRuns(cmd *cobra.Command, args []string, _ string) ([]str
 	return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-func (a *admin) runsListCommand() *cobra.Command {
+func (a *admin) listCommand() *cobra.Command {
 	var q client.RunQuery
 	var count bool
 	cmd := &cobra.Command{
@@ -136,8 +136,8 @@ func (a *admin) runTable(runs []adminwire.Run) {
 // short is a commit as people read it.
 func short(sha string) string { return sha[:min(len(sha), 7)] }
 
-// runsShowCommand shows all that is known of a run but its logs.
-func (a *admin) runsShowCommand() *cobra.Command {
+// showCommand shows all that is known of a run but its logs.
+func (a *admin) showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show RUN",
 		Short:   "Show a run with its jobs and steps",
@@ -165,7 +165,7 @@ func (a *admin) runsShowCommand() *cobra.Command {
 	}
 }
 
-func (a *admin) runsJobsCommand() *cobra.Command {
+func (a *admin) jobsCommand() *cobra.Command {
 	var steps bool
 	cmd := &cobra.Command{
 		Use:     "jobs RUN",
@@ -231,8 +231,8 @@ func remark(j adminwire.Job) string {
 	return ""
 }
 
-// runsCancelCommand does not ask: a cancelled run can be started again.
-func (a *admin) runsCancelCommand() *cobra.Command {
+// cancelCommand does not ask: a cancelled run can be started again.
+func (a *admin) cancelCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "cancel RUN",
@@ -256,8 +256,8 @@ func (a *admin) runsCancelCommand() *cobra.Command {
 	return cmd
 }
 
-// runsStructuredCommand prints JSON always: its readers are programs.
-func (a *admin) runsStructuredCommand() *cobra.Command {
+// structuredCommand prints JSON always: its readers are programs.
+func (a *admin) structuredCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "structured RUN",
 		Short:   "Print a run for programs, with every text that others chose marked as untrusted",

@@ -16,7 +16,7 @@ import (
 	"kici/internal/core/ci"
 )
 
-func (a *admin) runsWatchCommand() *cobra.Command {
+func (a *admin) watchCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch RUN",
 		Short: "Show a run while it goes on; ends with it, and well only if it ended well",
