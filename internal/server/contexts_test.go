@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	decide "kici/internal/decide/contexts"
 	"kici/internal/kit/seal"
@@ -66,7 +67,7 @@ func compareGrant(t *testing.T, pair dispatchPair) {
 	t.Helper()
 	type grant struct {
 		Secrets    map[string]string
-		Namespaced map[string]map[string]string
+		Namespaced ci.NamespacedSecrets
 	}
 	a, b := pair.recorded, pair.got
 	if len(b.Secrets) == 0 {
@@ -77,10 +78,14 @@ func compareGrant(t *testing.T, pair dispatchPair) {
 	}
 }
 
-// inContext is a lock file of one job that has a context.
-func inContext(name string) []byte {
+// inContext is a lock file of one job that has contexts.
+func inContext(names ...string) []byte {
+	entries := make([]string, len(names))
+	for i, name := range names {
+		entries[i] = `{"value":"` + name + `","dynamic":false}`
+	}
 	return bytes.Replace(servertest.Lock("build"), []byte(`"needs":[]`),
-		[]byte(`"needs":[],"environments":[{"value":"`+name+`","dynamic":false}]`), 1)
+		[]byte(`"needs":[],"environments":[`+strings.Join(entries, ",")+`]`), 1)
 }
 
 func TestAJobOfNoContextThereIsFailsBeforeAnAgentSeesIt(t *testing.T) {
@@ -93,6 +98,31 @@ func TestAJobOfNoContextThereIsFailsBeforeAnAgentSeesIt(t *testing.T) {
 		err := h.DB.Read().QueryRowContext(t.Context(), "SELECT status, init_failure FROM execution_jobs").Scan(&status, &failure)
 		if err != nil || status != "failed" || !strings.Contains(failure, "environment_rules") || !strings.Contains(failure, "nowhere") {
 			t.Errorf("the job is %s because of %s, %v", status, failure, err)
+		}
+	})
+}
+
+// Agents lay the contexts over each other as they stand on the wire.
+func TestTheLastContextOfAJobWinsOnTheWire(t *testing.T) {
+	servertest.Each(t, nil, func(t *testing.T, h *servertest.Home) {
+		for _, name := range []string{"staging", "prod", "base"} {
+			setSecret(t, h, name, "TOKEN", "of "+name)
+			putContext(t, h, name, name, nil, nil)
+		}
+		h.Start(t)
+		p := h.Dial(t)
+		p.Hello(h, wire.AgentRegister{AgentID: "a", Labels: []string{"linux"}, MaxConcurrency: 1})
+		h.Push(t, app, "main", h.Commit(t, app, inContext("staging", "prod", "base")))
+		d := nextDispatch(t, p, "build")
+		var order []string
+		for _, c := range d.NamespacedSecrets {
+			order = append(order, c.Context)
+		}
+		if diff := cmp.Diff([]string{"staging", "prod", "base"}, order); diff != "" {
+			t.Errorf("contexts on the wire (- want, + got):\n%s", diff)
+		}
+		if d.Secrets["TOKEN"] != "of base" {
+			t.Errorf("the flat secret is %q", d.Secrets["TOKEN"])
 		}
 	})
 }
@@ -112,7 +142,7 @@ func TestAJobGetsItsContextsBesideTheFlatScopeAndItsUpstreams(t *testing.T) {
 		if diff := cmp.Diff(want, d.Secrets); diff != "" {
 			t.Errorf("secrets (- want, + got):\n%s", diff)
 		}
-		if diff := cmp.Diff(map[string]map[string]string{"prod": {"TOKEN": "of the context"}}, d.NamespacedSecrets); diff != "" {
+		if diff := cmp.Diff(ci.NamespacedSecrets{{Context: "prod", Secrets: map[string]string{"TOKEN": "of the context"}}}, d.NamespacedSecrets); diff != "" {
 			t.Errorf("secrets by context (- want, + got):\n%s", diff)
 		}
 		if variables := needed(t, d.JobConfig)["environmentVars"]; !cmp.Equal(variables, any(map[string]any{"LEVEL": "9"})) {

@@ -120,7 +120,7 @@ func secretValues(d wire.JobDispatch, token string) []string {
 		values = append(values, v)
 	}
 	for _, context := range d.NamespacedSecrets {
-		for _, v := range context {
+		for _, v := range context.Secrets {
 			values = append(values, v)
 		}
 	}

@@ -156,8 +156,8 @@ func (c *child) execute(ctx context.Context, vm *script.VM, m Message) int {
 	for _, v := range job.Secrets {
 		c.out.mask.Add(v)
 	}
-	for _, secrets := range job.NamespacedSecrets {
-		for _, v := range secrets {
+	for _, context := range job.NamespacedSecrets {
+		for _, v := range context.Secrets {
 			c.out.mask.Add(v)
 		}
 	}

@@ -3,6 +3,8 @@ package runner
 import (
 	"encoding/json"
 	"fmt"
+
+	"kici/internal/core/ci"
 )
 
 // Types of messages from the runner to the agent.
@@ -248,9 +250,9 @@ type StepResult struct {
 
 // Job is the part of an execute request that the host reads itself; the rest goes to the runner script untouched.
 type Job struct {
-	WorkDir           string                       `json:"workDir"`    // absolute, as the runner sees it
-	SourceFile        string                       `json:"sourceFile"` // repo-relative; "" is .kici/workflows/ci.ts
-	IsGlobalWorkflow  bool                         `json:"isGlobalWorkflow"`
-	Secrets           map[string]string            `json:"secrets"`
-	NamespacedSecrets map[string]map[string]string `json:"namespacedSecrets"`
+	WorkDir           string               `json:"workDir"`    // absolute, as the runner sees it
+	SourceFile        string               `json:"sourceFile"` // repo-relative; "" is .kici/workflows/ci.ts
+	IsGlobalWorkflow  bool                 `json:"isGlobalWorkflow"`
+	Secrets           map[string]string    `json:"secrets"`
+	NamespacedSecrets ci.NamespacedSecrets `json:"namespacedSecrets"`
 }

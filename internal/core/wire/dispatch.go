@@ -20,18 +20,18 @@ type JobDispatch struct {
 	JobConfig   json.RawMessage `json:"jobConfig" wire:"object"`
 	Timestamp   int64           `json:"timestamp"`
 
-	Token             string                       `json:"token,omitempty" wire:"opt"` // older form of SourceAuth
-	SourceAuth        *GitAuth                     `json:"sourceAuth,omitempty" wire:"opt"`
-	WorkflowAuth      *GitAuth                     `json:"workflowAuth,omitempty" wire:"opt"` // absent: SourceAuth is used
-	Secrets           map[string]string            `json:"secrets,omitempty" wire:"opt"`      // needed where steps read secrets
-	NamespacedSecrets map[string]map[string]string `json:"namespacedSecrets,omitempty" wire:"opt"`
-	MaxLogSizeBytes   int64                        `json:"maxLogSizeBytes,omitempty" wire:"opt,coerce"` // a step; 0 = the agent's own
-	SourceTarURL      string                       `json:"sourceTarUrl,omitempty" wire:"opt"`
-	SourceTarHash     string                       `json:"sourceTarHash,omitempty" wire:"opt"` // the workflow's content hash
-	DepsURL           string                       `json:"depsUrl,omitempty" wire:"opt"`
-	DepsHash          string                       `json:"depsHash,omitempty" wire:"opt"` // SHA-256 of the bytes, hex
-	RequestID         string                       `json:"requestId,omitempty" wire:"opt"`
-	RunPublicKey      string                       `json:"runPublicKey,omitempty" wire:"opt"` // X25519 SPKI DER, base64; needed for secret outputs
+	Token             string               `json:"token,omitempty" wire:"opt"` // older form of SourceAuth
+	SourceAuth        *GitAuth             `json:"sourceAuth,omitempty" wire:"opt"`
+	WorkflowAuth      *GitAuth             `json:"workflowAuth,omitempty" wire:"opt"` // absent: SourceAuth is used
+	Secrets           map[string]string    `json:"secrets,omitempty" wire:"opt"`      // needed where steps read secrets
+	NamespacedSecrets ci.NamespacedSecrets `json:"namespacedSecrets,omitempty" wire:"opt"`
+	MaxLogSizeBytes   int64                `json:"maxLogSizeBytes,omitempty" wire:"opt,coerce"` // a step; 0 = the agent's own
+	SourceTarURL      string               `json:"sourceTarUrl,omitempty" wire:"opt"`
+	SourceTarHash     string               `json:"sourceTarHash,omitempty" wire:"opt"` // the workflow's content hash
+	DepsURL           string               `json:"depsUrl,omitempty" wire:"opt"`
+	DepsHash          string               `json:"depsHash,omitempty" wire:"opt"` // SHA-256 of the bytes, hex
+	RequestID         string               `json:"requestId,omitempty" wire:"opt"`
+	RunPublicKey      string               `json:"runPublicKey,omitempty" wire:"opt"` // X25519 SPKI DER, base64; needed for secret outputs
 	// UpstreamJobOutputs holds an object per needed job, needed where the job reads them.
 	UpstreamJobOutputs  map[string]json.RawMessage `json:"upstreamJobOutputs,omitempty" wire:"opt,object"`
 	UpstreamJobStatuses map[string]ci.JobStatus    `json:"upstreamJobStatuses,omitempty" wire:"opt,enum=pending|queued|running|recovering|cancelling|success|failed|cancelled|skipped|timed_out_stale|drift_dropped|unroutable"`

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"kici/internal/core/ci"
 )
 
 // A plan is how a struct is read, made once from its tags. The tag `json` names the member; the tag `wire` holds its
@@ -210,6 +212,8 @@ func rulesOf(tag string) (r rules) {
 var (
 	rawType = reflect.TypeFor[json.RawMessage]()
 	anyType = reflect.TypeFor[any]()
+
+	namespacedType = reflect.TypeFor[ci.NamespacedSecrets]()
 )
 
 // readerOf chooses how values of a type are read. A type that no message has is a mistake of the programmer.
@@ -219,6 +223,8 @@ func readerOf(t reflect.Type, r rules) reader {
 		return r.readRaw
 	case t == anyType:
 		return readScalar
+	case t == namespacedType:
+		return readNamespaced()
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -331,6 +337,26 @@ func (r rules) readRaw(d *decoder, v reflect.Value) error {
 	}
 	v.SetBytes(raw)
 	return nil
+}
+
+// readNamespaced reads the secrets of contexts in the order in which they stand.
+func readNamespaced() reader {
+	read := mapReader(reflect.TypeFor[map[string]string](), rules{})
+	return func(d *decoder, v reflect.Value) error {
+		if d.peek() != '{' {
+			return invalid("expected an object")
+		}
+		n := ci.NamespacedSecrets{}
+		defer func() { v.Set(reflect.ValueOf(n)) }()
+		return d.members(func(name string) error {
+			var secrets map[string]string
+			if err := read(d, reflect.ValueOf(&secrets).Elem()); err != nil {
+				return in(name, err)
+			}
+			n = n.Put(name, secrets)
+			return nil
+		})
+	}
 }
 
 // readScalar reads a string, number or boolean into an interface.

@@ -236,7 +236,7 @@ func TestLaterContextsWin(t *testing.T) {
 func TestMergeSharesNothingWithItsInput(t *testing.T) {
 	secrets := map[string]string{"K": "1"}
 	m := Merge([]Resolved{{Name: "a", Secrets: secrets}})
-	m.Namespaced["a"]["K"], m.Secrets["L"] = "2", "3"
+	m.Namespaced.Of("a")["K"], m.Secrets["L"] = "2", "3"
 	if diff := cmp.Diff(map[string]string{"K": "1"}, secrets); diff != "" {
 		t.Error(diff)
 	}

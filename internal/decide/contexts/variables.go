@@ -1,6 +1,10 @@
 package contexts
 
-import "maps"
+import (
+	"maps"
+
+	"kici/internal/core/ci"
+)
 
 // Variable is an environment variable of a context.
 type Variable struct {
@@ -49,7 +53,7 @@ type Resolved struct {
 type Merged struct {
 	Variables  map[string]string
 	Secrets    map[string]string
-	Namespaced map[string]map[string]string // the secrets of each context that has any, by name
+	Namespaced ci.NamespacedSecrets // of each context that has any, in declared order
 }
 
 // Merge folds the contexts of a job in declared order; of a key in several, the last one's value counts.
@@ -62,10 +66,7 @@ func Merge(entries []Resolved) (m Merged) {
 			continue
 		}
 		m.Secrets = Fold(m.Secrets, e.Secrets)
-		if m.Namespaced == nil {
-			m.Namespaced = map[string]map[string]string{}
-		}
-		m.Namespaced[e.Name] = maps.Clone(e.Secrets)
+		m.Namespaced = m.Namespaced.Put(e.Name, maps.Clone(e.Secrets))
 	}
 	return m
 }

@@ -195,7 +195,7 @@ func checkMerge(t *testing.T, c vectors.SuiteCase) {
 	m := Merge(decode[struct{ Entries []Resolved }](t, c.Input).Entries)
 	want := decode[struct {
 		Variables, Secrets map[string]string
-		NamespacedSecrets  map[string]map[string]string
+		NamespacedSecrets  ci.NamespacedSecrets
 	}](t, c.Expected)
 	if diff := cmp.Diff(Merged{want.Variables, want.Secrets, want.NamespacedSecrets}, m); diff != "" {
 		t.Error(diff)

@@ -10,6 +10,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"kici/internal/core/ci"
 	"kici/internal/core/label"
 	"kici/internal/core/wire"
 	"kici/internal/kit/service"
@@ -39,10 +40,10 @@ type Engine interface {
 
 // Grant is what a job is given that is never stored with it.
 type Grant struct {
-	Variables    map[string]string            // environment variables of its contexts
-	Secrets      map[string]string            // all of them by key
-	Namespaced   map[string]map[string]string // those of each context by its name
-	RunPublicKey string                       // for which its agent seals secret outputs: X25519 SPKI DER, base64
+	Variables    map[string]string    // environment variables of its contexts
+	Secrets      map[string]string    // all of them by key
+	Namespaced   ci.NamespacedSecrets // those of each context
+	RunPublicKey string               // for which its agent seals secret outputs: X25519 SPKI DER, base64
 }
 
 // Packed is what a build has packed for a job. An empty URL is a part that the agent gets by itself.
