@@ -233,12 +233,13 @@ func TestAJobGetsWhatItsContextsBringInTheirOrder(t *testing.T) {
 			{"all", nil, decide.Merged{
 				Variables:  map[string]string{"LEVEL": "review", "ONLY": "override", "LOCKED": "base", "MORE": "override"},
 				Secrets:    map[string]string{"TOKEN": "c", "ONLY": "s", "HOST": "h"},
-				Namespaced: map[string]map[string]string{"shared": {"TOKEN": "b", "ONLY": "s"}, "review/PR-7": {"TOKEN": "c"}, "hosts": {"HOST": "h"}},
+				Namespaced: ci.NamespacedSecrets{{Context: "shared", Secrets: map[string]string{"TOKEN": "b", "ONLY": "s"}},
+					{Context: "review/PR-7", Secrets: map[string]string{"TOKEN": "c"}}, {Context: "hosts", Secrets: map[string]string{"HOST": "h"}}},
 			}},
 			{"another source and no host", func(r *Request) { r.RoutingKey, r.Host, r.Names = "", nil, []string{"hosts", "shared"} }, decide.Merged{
 				Variables:  map[string]string{"LEVEL": "shared", "ONLY": "shared", "LOCKED": "base"},
 				Secrets:    map[string]string{"TOKEN": "b", "ONLY": "s"},
-				Namespaced: map[string]map[string]string{"shared": {"TOKEN": "b", "ONLY": "s"}},
+				Namespaced: ci.NamespacedSecrets{{Context: "shared", Secrets: map[string]string{"TOKEN": "b", "ONLY": "s"}}},
 			}},
 			{"a stranger", func(r *Request) { r.Tier, r.Names = ci.TierUnknown, []string{"review/PR-7"} }, decide.Merged{
 				Variables: map[string]string{"LEVEL": "review"},
