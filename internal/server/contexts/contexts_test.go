@@ -231,8 +231,8 @@ func TestAJobGetsWhatItsContextsBringInTheirOrder(t *testing.T) {
 			want   decide.Merged
 		}{
 			{"all", nil, decide.Merged{
-				Variables:  map[string]string{"LEVEL": "review", "ONLY": "override", "LOCKED": "base", "MORE": "override"},
-				Secrets:    map[string]string{"TOKEN": "c", "ONLY": "s", "HOST": "h"},
+				Variables: map[string]string{"LEVEL": "review", "ONLY": "override", "LOCKED": "base", "MORE": "override"},
+				Secrets:   map[string]string{"TOKEN": "c", "ONLY": "s", "HOST": "h"},
 				Namespaced: ci.NamespacedSecrets{{Context: "shared", Secrets: map[string]string{"TOKEN": "b", "ONLY": "s"}},
 					{Context: "review/PR-7", Secrets: map[string]string{"TOKEN": "c"}}, {Context: "hosts", Secrets: map[string]string{"HOST": "h"}}},
 			}},
