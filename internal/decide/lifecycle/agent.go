@@ -186,15 +186,25 @@ func Undelivered(run Run, job Job, agent, where string, now int64) Outcome {
 	return o
 }
 
-// AckExpired decides about a dispatch that nobody answered in time. Its agent is told to stop and dropped before the
-// job is offered again, so that it cannot be chosen once more.
+// ackExpired ends the sentence about a job whose dispatch was never answered.
+const ackExpired = "dispatch ack timeout"
+
+// dropTime is how long the end of a connection may take, milliseconds.
+const dropTime = 2000
+
+// AckExpired decides about a dispatch that nobody answered in time. Its agent is told to stop and dropped, and only once
+// that has had its time is the job offered again: an agent that is still there would get it once more.
 func AckExpired(run Run, job Job, agent string, now int64) Outcome {
-	o := Undelivered(run, job, agent, "dispatch ack timeout", now)
-	if o.Ignored == "" {
-		o.Effects = append(o.Effects,
-			CancelJob{AgentID: agent, JobID: job.ID, Reason: "dispatch ack timeout", Force: true},
-			DropAgent{AgentID: agent, Reason: "dispatch ack timeout"})
+	if job.Status.Terminal() || !job.Row.heldBy(agent) {
+		return ignored("the job has ended or is with another agent")
 	}
+	o := recovering(job, agent, now+dropTime)
+	if run.Cancel != nil || job.Status == ci.JobCancelling {
+		o = cancelHere(run, job, now)
+	}
+	o.Effects = append(o.Effects,
+		CancelJob{AgentID: agent, JobID: job.ID, Reason: ackExpired, Force: true},
+		DropAgent{AgentID: agent, Reason: ackExpired})
 	return o
 }
 
@@ -254,7 +264,7 @@ func RecoveryExpired(run Run, job Job, now int64) Outcome {
 	case run.Cancel != nil:
 		return cancelHere(run, job, now)
 	case !job.Row.Started && job.Row.Unanswered:
-		return Undelivered(run, job, job.Row.AgentID, "agent did not come back within the recovery window", now)
+		return Undelivered(run, job, job.Row.AgentID, ackExpired, now)
 	}
 	return lose(job, job.Row.AgentID, "Job failed: agent disconnected and did not reconnect within the recovery window", now)
 }

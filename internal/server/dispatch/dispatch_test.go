@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -269,21 +270,24 @@ func TestTwoSweepersDoNoHarm(t *testing.T) {
 		if sent := b.pass(); len(sent) != jobs {
 			t.Fatalf("sent %d jobs", len(sent))
 		}
-		sweeper := func(node string, at int64) *engine.Engine {
+		sweeper := func(node string, at *atomic.Int64) *engine.Engine {
 			settings := engine.DefaultSettings()
 			settings.NodeID = node
-			return engine.New(engine.Deps{DB: db, Clock: func() time.Time { return time.UnixMilli(at) }, Log: slog.New(slog.DiscardHandler),
+			return engine.New(engine.Deps{DB: db, Clock: func() time.Time { return time.UnixMilli(at.Load()) }, Log: slog.New(slog.DiscardHandler),
 				Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke()})
 		}
 		late := b.now + 60_000 // every answer is overdue
 		var sweeping sync.WaitGroup
-		for node, at := range map[string]int64{"paused": late, "other": late + 600_000} {
-			e := sweeper(node, at)
+		for node, from := range map[string]int64{"paused": late, "other": late + 600_000} {
+			var at atomic.Int64
+			at.Store(from)
+			e := sweeper(node, &at)
 			sweeping.Go(func() {
 				for range 3 {
 					if err := e.SweepOnce(t.Context()); err != nil {
 						t.Error(err)
 					}
+					at.Add(3000) // an agent that is dropped has its time
 				}
 			})
 		}

@@ -418,6 +418,11 @@ func TestUnansweredDispatchIsOfferedAgainAndItsAgentDropped(t *testing.T) {
 		}
 		b.now.Add(10_001)
 		b.must(b.e.SweepOnce(t.Context()))
+		if b.rowStatus("r/a") != "recovering" {
+			t.Fatalf("row is %s while its agent is being dropped", b.rowStatus("r/a"))
+		}
+		b.now.Add(2001)
+		b.must(b.e.SweepOnce(t.Context()))
 		if b.rowStatus("r/a") != "pending" {
 			t.Fatalf("row is %s after the deadline", b.rowStatus("r/a"))
 		}
