@@ -108,10 +108,14 @@ func SlotReason(group string, holders []string) ci.Reason {
 }
 
 // Withdrawn decides about a job whose agent cannot wait with it for a place in the group: it is taken back, and given out
-// again once its run has the place. That costs no attempt, since nothing went wrong.
-func Withdrawn(job Job, agent string, why ci.Reason) Outcome {
-	if job.Status.Terminal() || !job.Row.heldBy(agent) {
+// again once its run has the place. That costs no attempt, since nothing went wrong. A job of a run that is being
+// cancelled ends.
+func Withdrawn(run Run, job Job, agent string, why ci.Reason, now int64) Outcome {
+	switch {
+	case job.Status.Terminal() || !job.Row.heldBy(agent):
 		return ignored("the job has ended or is with another agent")
+	case run.Cancel != nil:
+		return cancelHere(run, job, now)
 	}
 	return Outcome{
 		Rows: []RowChange{{JobID: job.ID, Op: RowWithdraw, Reason: why.Code}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"kici/internal/core/ci"
@@ -59,6 +60,9 @@ func (g Groups) take(ctx context.Context, tx *store.Tx, run lifecycle.Run, job l
 	if err := lockGroup(ctx, tx, of, now); err != nil {
 		return nil, err
 	}
+	if doom, err := g.doom(ctx, tx, run); err != nil || doom != nil {
+		return doom, errors.Join(err, g.turnAway(ctx, tx, run, job, doom, w))
+	}
 	slots, err := loadSlots(ctx, tx, of)
 	if err != nil {
 		return nil, err
@@ -81,6 +85,33 @@ func (g Groups) take(ctx context.Context, tx *store.Tx, run lifecycle.Run, job l
 	return g.wait(ctx, tx, run, job, of, slots, w)
 }
 
+// doom is why a run is to end, nil when it may go on. A run that makes room for a newer one must not take the place back
+// by another job of its, neither while its own end is still on its way nor while its agents clean up.
+func (g Groups) doom(ctx context.Context, tx *store.Tx, run lifecycle.Run) (*ci.Reason, error) {
+	if run.Cancel != nil {
+		return &run.Cancel.Reason, nil
+	}
+	waiting, err := outbox.Waiting(ctx, tx, runTopic, run.ID)
+	if err != nil {
+		return nil, fmt.Errorf("look for what is to become of run %s: %w", run.ID, err)
+	}
+	for _, payload := range waiting {
+		var effect runEffect
+		if err := json.Unmarshal([]byte(payload), &effect); err != nil || effect.Cancel != nil {
+			return effect.Cancel, err
+		}
+	}
+	return nil, nil
+}
+
+// turnAway keeps a job of a run that is to end from going on. A patient agent waits for the cancel that is on its way.
+func (g Groups) turnAway(ctx context.Context, tx *store.Tx, run lifecycle.Run, job lifecycle.Job, doom *ci.Reason, w waiter) error {
+	if doom == nil || w.patient {
+		return nil
+	}
+	return g.apply(ctx, tx, run, lifecycle.Withdrawn(run, job, w.agentID, *doom, g.clock.Millis()))
+}
+
 // wait puts the job in the line of its run.
 func (g Groups) wait(ctx context.Context, tx *store.Tx, run lifecycle.Run, job lifecycle.Job, of group, slots []lifecycle.Slot, w waiter) (*ci.Reason, error) {
 	var holders []string
@@ -93,7 +124,7 @@ func (g Groups) wait(ctx context.Context, tx *store.Tx, run lifecycle.Run, job l
 	agent := w.agentID
 	o := lifecycle.Outcome{Jobs: []lifecycle.JobChange{{JobID: job.ID, Reason: &why}}}
 	if !w.patient {
-		agent, o = "", lifecycle.Withdrawn(job, w.agentID, why)
+		agent, o = "", lifecycle.Withdrawn(run, job, w.agentID, why, g.clock.Millis())
 	}
 	if _, err := tx.ExecContext(ctx, upsertWaiter, job.ID, run.ID, agent, w.requestID); err != nil {
 		return nil, fmt.Errorf("let job %s wait for group %q: %w", job.ID, of.key, err)

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/server/engine"
+	"kici/internal/server/queue"
+	"kici/internal/server/store"
 )
 
 // group asks for a run's place in a group, as an agent does.
@@ -134,6 +137,49 @@ func TestANewerRunTakesTheGroup(t *testing.T) {
 			t.Errorf("reason %+v", reason)
 		}
 	})
+}
+
+// TestARunThatMakesRoomTakesNothingBack lets a second job of an older run name the group while its run is being superseded:
+// before the older run has heard of it, and while its agents clean up.
+func TestARunThatMakesRoomTakesNothingBack(t *testing.T) {
+	for _, heard := range []bool{false, true} {
+		for _, patient := range []bool{false, true} {
+			each(t, func(b *bench) {
+				for _, run := range []string{"older", "newer"} {
+					b.plan(run, nil, `,"concurrency":{"hasGroup":true}`, lockJob("a", ""), lockJob("b", ""))
+				}
+				b.begin("agent-1", b.id("older", "a"))
+				b.group("agent-1", b.id("older", "a"), "deploy", true)
+				late := b.id("older", "b")
+				b.write(func(ctx context.Context, tx *store.Tx) error {
+					_, err := queue.Claim(ctx, tx, late, "agent-1", "node-1", 2, b.now.Load(), b.now.Load()+10_000)
+					return err
+				})
+				b.start("agent-1", late)
+				b.begin("agent-2", b.id("newer", "a"))
+				b.group("agent-2", b.id("newer", "a"), "deploy", true)
+				if heard {
+					b.must(b.e.FollowOnce(t.Context()))
+				}
+				if ack := b.group("agent-1", late, "deploy", patient); ack.Action != wire.ConcurrencyWait {
+					t.Errorf("heard %v, patient %v: %+v", heard, patient, ack)
+				}
+				for range 2 {
+					b.must(b.e.FollowOnce(t.Context()))
+				}
+				want := map[bool]string{false: "cancelled", true: "cancelling"}[patient]
+				b.wantJobs(map[string]string{late: want, b.id("newer", "a"): "running"})
+				b.report("agent-1", b.id("older", "a"), ci.JobCancelled, "")
+				if patient {
+					b.report("agent-1", late, ci.JobCancelled, "")
+				}
+				b.wantRun("older", "cancelled", "Superseded by run in concurrency group 'deploy'")
+				if status := b.runStatus("newer"); status != "running" {
+					t.Errorf("the newer run is %s", status)
+				}
+			})
+		}
+	}
 }
 
 func TestGroupsHoldUpOnlyTheirOwn(t *testing.T) {

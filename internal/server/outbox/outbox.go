@@ -68,6 +68,11 @@ func Next(ctx context.Context, q store.Querier, topic string, now int64, last Ef
 	return out, rows.Err()
 }
 
+// Waiting reads the payloads of the effects of a topic on one target that have not happened yet.
+func Waiting(ctx context.Context, q store.Querier, topic, target string) ([]string, error) {
+	return store.Texts(ctx, q, "SELECT payload FROM outbox WHERE topic = $1 AND target = $2 ORDER BY due_at, id", topic, target)
+}
+
 // Done deletes an effect that has happened, and reports whether it was still there.
 func Done(ctx context.Context, tx *store.Tx, id string) (bool, error) {
 	return store.Changed(tx.ExecContext(ctx, "DELETE FROM outbox WHERE id = $1", id))
