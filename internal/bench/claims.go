@@ -85,7 +85,7 @@ func claimHeads(ctx context.Context, db *store.DB, selector string) (int, error)
 		offers[i] = queue.Offer{JobID: head.JobID, AgentID: "agent-" + head.JobID, Room: 1}
 	}
 	return len(line), db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		claimed, err := queue.ClaimAll(ctx, tx, offers, "bench", now, now+10_000)
+		claimed, err := queue.ClaimAll(ctx, tx, offers, "bench", queue.Moment{Now: now, AsOf: now, AckDeadline: now + 10_000})
 		if err == nil && len(claimed) != len(offers) {
 			err = fmt.Errorf("%d of %d jobs could be claimed", len(claimed), len(offers))
 		}

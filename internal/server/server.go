@@ -188,7 +188,8 @@ func (s *Server) runChanged(runID string) {
 
 func (s *Server) openDispatch() (err error) {
 	s.dispatch, err = dispatch.New(dispatch.Deps{DB: s.db, Clock: s.clock, Log: s.log, Hub: s.hub, Engine: s.engine,
-		Secrets: jobSecrets{s.secrets, s.contexts}, Builds: packed{s.cache}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending})
+		Secrets: jobSecrets{s.secrets, s.contexts}, Builds: packed{s.cache}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending,
+		AsOf: s.pulse.AsOf})
 	return err
 }
 

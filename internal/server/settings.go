@@ -74,5 +74,5 @@ func DefaultSettings() Settings {
 // dispatching are the dispatcher's part of the settings.
 func (s Settings) dispatching(nodeID string) dispatch.Settings {
 	return dispatch.Settings{NodeID: nodeID, Poll: s.Poll, AckTimeout: s.AckTimeout, MaxLogBytes: s.MaxLogBytes,
-		PressureAt: s.PressureAt}
+		QueueTimeout: s.Engine.QueueTimeout, PressureAt: s.PressureAt}
 }

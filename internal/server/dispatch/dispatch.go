@@ -28,7 +28,9 @@ type Settings struct {
 	Poll        time.Duration // how often it looks without having been woken, should a wake-up be lost
 	AckTimeout  time.Duration // within which an agent must answer a dispatch
 	MaxLogBytes int64         // of one step, told to agents
-	PressureAt  int           // pending jobs that are too many for the agents there are; 0 = never
+	// QueueTimeout is how long a job may wait for an agent, 0 for ever.
+	QueueTimeout time.Duration
+	PressureAt   int // pending jobs that are too many for the agents there are; 0 = never
 }
 
 // Engine is what the dispatcher needs of the engine.
@@ -73,6 +75,7 @@ type Dispatcher struct {
 	secrets   Secrets
 	builds    Builds
 	settings  Settings
+	asOf      func(window time.Duration) int64
 	poke      service.Poke
 	selectors *lru.Cache[string, label.Selector]
 	draining  atomic.Bool
@@ -81,13 +84,16 @@ type Dispatcher struct {
 
 // Deps are what a dispatcher needs. Poke wakes it.
 type Deps struct {
-	DB       *store.DB
-	Clock    service.Clock
-	Log      *slog.Logger
-	Hub      Hub
-	Engine   Engine
-	Secrets  Secrets
-	Builds   Builds // nil: nothing is packed
+	DB      *store.DB
+	Clock   service.Clock
+	Log     *slog.Logger
+	Hub     Hub
+	Engine  Engine
+	Secrets Secrets
+	Builds  Builds // nil: nothing is packed
+	// AsOf is the time as of which the time of a job may be up: earlier than now when this process did not run for a while,
+	// since nobody could be given a job then. Nil: now.
+	AsOf     func(window time.Duration) int64
 	Settings Settings
 	Poke     service.Poke
 }
@@ -98,7 +104,10 @@ func New(d Deps) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dispatcher{db: d.DB, clock: d.Clock, log: d.Log, hub: d.Hub, engine: d.Engine, secrets: d.Secrets, builds: d.Builds,
+	if d.AsOf == nil {
+		d.AsOf = func(time.Duration) int64 { return d.Clock.Millis() }
+	}
+	return &Dispatcher{db: d.DB, clock: d.Clock, log: d.Log, hub: d.Hub, engine: d.Engine, secrets: d.Secrets, builds: d.Builds, asOf: d.AsOf,
 		settings: d.Settings, poke: d.Poke, selectors: cache}, nil
 }
 
@@ -207,7 +216,7 @@ func (d *Dispatcher) waiting(ctx context.Context, demanded []string, agents []va
 		if room == 0 {
 			continue
 		}
-		line, err := queue.Line(ctx, d.db.Read(), id, d.clock.Millis(), room)
+		line, err := queue.Line(ctx, d.db.Read(), id, d.asOf(d.settings.QueueTimeout), room)
 		if err != nil {
 			return nil, err
 		}
@@ -272,7 +281,8 @@ func (d *Dispatcher) claim(ctx context.Context, offers []offer) (claimed []strin
 		rows[i] = queue.Offer{JobID: o.jobID, AgentID: o.agent.ID, Room: o.room}
 	}
 	err = d.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		claimed, err = queue.ClaimAll(ctx, tx, rows, d.settings.NodeID, now, now+d.settings.AckTimeout.Milliseconds())
+		claimed, err = queue.ClaimAll(ctx, tx, rows, d.settings.NodeID, queue.Moment{Now: now, AsOf: d.asOf(d.settings.QueueTimeout),
+			AckDeadline: now + d.settings.AckTimeout.Milliseconds()})
 		return err
 	})
 	return claimed, err

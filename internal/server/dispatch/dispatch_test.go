@@ -75,6 +75,8 @@ type bench struct {
 	hub *fakeHub
 	db  *store.DB
 	now int64
+	// slept is for how long, until now, the server did not run.
+	slept int64
 }
 
 func newBench(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets) *bench {
@@ -87,6 +89,7 @@ func newBench(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets
 	b.e = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: poke, Effects: service.NewPoke()})
 	var err error
 	b.d, err = dispatch.New(dispatch.Deps{DB: db, Clock: clock, Log: log, Hub: hub, Engine: b.e, Secrets: secrets, Poke: poke,
+		AsOf:     func(time.Duration) int64 { return b.now - b.slept },
 		Settings: dispatch.Settings{NodeID: "n", Poll: time.Hour, AckTimeout: 10 * time.Second, MaxLogBytes: 1 << 20}})
 	if err != nil {
 		t.Fatal(err)
@@ -142,6 +145,25 @@ func TestJobsGoToTheFirstFittingAgentOldestFirst(t *testing.T) {
 		b.reject("a", "first") // it keeps its place in line
 		if diff := cmp.Diff([]string{"a first"}, b.pass()); diff != "" {
 			t.Errorf("sent after a refusal (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestAJobWhoseTimeWasUpInTheServersSleepIsGivenOut is about a machine that was shut over the end of a job's time: the job
+// is not given up for that, so it must not lie beside free agents either.
+func TestAJobWhoseTimeWasUpInTheServersSleepIsGivenOut(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{}
+		b := newBench(t, db, hub, fakeSecrets{})
+		b.register("j", on("linux"))
+		hub.agents = []dispatch.Agent{agent("a", 1, "linux")}
+		b.now += 10 * time.Hour.Milliseconds()
+		if sent := b.pass(); len(sent) != 0 {
+			t.Errorf("a job whose time is up was sent: %v", sent)
+		}
+		b.slept = 10 * time.Hour.Milliseconds()
+		if diff := cmp.Diff([]string{"a j"}, b.pass()); diff != "" {
+			t.Errorf("sent after the sleep (-want +got):\n%s", diff)
 		}
 	})
 }

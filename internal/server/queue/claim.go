@@ -19,25 +19,32 @@ const MaxOffers = 32
 
 // Claim gives a pending row to an agent that has room for it, and reports whether it did.
 func Claim(ctx context.Context, tx *store.Tx, jobID, agentID, nodeID string, room int, now, ackDeadline int64) (bool, error) {
-	claimed, err := ClaimAll(ctx, tx, []Offer{{jobID, agentID, room}}, nodeID, now, ackDeadline)
+	claimed, err := ClaimAll(ctx, tx, []Offer{{jobID, agentID, room}}, nodeID, Moment{now, now, ackDeadline})
 	return len(claimed) == 1, err
+}
+
+// Moment is when rows are claimed, epoch milliseconds.
+type Moment struct {
+	Now         int64
+	AsOf        int64 // rows whose time was up before it are not given; earlier than now when nobody could be given any
+	AckDeadline int64
 }
 
 // ClaimAll gives pending rows to agents that have room for them, and lists the jobs that were given. A row, its owner and
 // its ack deadline change in one statement, and the agent's room is counted in the same one, so two agents never hold one
 // job and no agent holds more than it can. Offers beyond MaxOffers are refused.
-func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, now, ackDeadline int64) (claimed []string, err error) {
+func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, at Moment) (claimed []string, err error) {
 	if len(offers) == 0 || len(offers) > MaxOffers {
 		return nil, fmt.Errorf("claim %d jobs: between 1 and %d can be claimed at once", len(offers), MaxOffers)
 	}
 	if err := tx.PlanAnew(ctx); err != nil { // the queue grows and shrinks by orders of magnitude
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
-	args := []any{nodeID, now, ackDeadline}
+	args := []any{nodeID, at.Now, at.AckDeadline, at.AsOf}
 	for _, o := range offers {
 		args = append(args, o.JobID, o.AgentID, o.Room)
 	}
-	statement := claimRows + store.Places(len(offers), 4, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + claimRowsSet
+	statement := claimRows + store.Places(len(offers), 5, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + claimRowsSet
 	if claimed, err = store.Texts(ctx, tx, statement, args...); err != nil {
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
@@ -66,7 +73,7 @@ const (
 	claimRowsSet = `)
 UPDATE dispatch_queue SET status = 'dispatched', agent_id = offer.agent, node_id = $1, claimed_at = $2,
     ack_deadline = $3, started = FALSE, recovery_deadline = NULL, last_provisioning_error = NULL
-FROM offer WHERE id = offer.job AND status = 'pending' AND (expires_at IS NULL OR expires_at >= $2)
+FROM offer WHERE id = offer.job AND status = 'pending' AND (expires_at IS NULL OR expires_at >= $4)
   AND (SELECT count(*) FROM dispatch_queue a WHERE a.agent_id = offer.agent AND a.status IN ('dispatched', 'recovering')) < offer.room
 RETURNING id`
 

@@ -117,7 +117,7 @@ func (m *machine) Claim(t *rapid.T) {
 	}
 	var got []string
 	m.write(t, func(ctx context.Context, tx *store.Tx) (err error) {
-		got, err = queue.ClaimAll(ctx, tx, offers, modelNode, m.now, m.now+10)
+		got, err = queue.ClaimAll(ctx, tx, offers, modelNode, queue.Moment{Now: m.now, AsOf: m.now, AckDeadline: m.now + 10})
 		return err
 	})
 	slices.Sort(want)

@@ -135,9 +135,9 @@ func Heads(ctx context.Context, q store.Querier) ([]Head, error) {
 	return heads, rows.Err()
 }
 
-// Line gives the oldest pending rows of one selector that have not expired at now, up to limit.
-func Line(ctx context.Context, q store.Querier, selectorID string, now int64, limit int) ([]Head, error) {
-	rows, err := q.QueryContext(ctx, selectLine, selectorID, now, limit)
+// Line gives the oldest pending rows of one selector that have not expired as of a time, up to limit.
+func Line(ctx context.Context, q store.Querier, selectorID string, asOf int64, limit int) ([]Head, error) {
+	rows, err := q.QueryContext(ctx, selectLine, selectorID, asOf, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read line: %w", err)
 	}
