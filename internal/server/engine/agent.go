@@ -150,9 +150,12 @@ func (e *Engine) finished(ctx context.Context, agentID string, m wire.JobStatus)
 	})
 }
 
+// maxStepResults bounds the steps of which the end of a job tells; each costs the only writer of the database a moment.
+const maxStepResults = 10_000
+
 func report(agentID string, m wire.JobStatus, data wire.JobData) lifecycle.Report {
 	r := lifecycle.Report{Agent: agentID, Status: m.State, Error: ci.CutText(data.Error), InitFailure: data.InitFailure, Outputs: data.Outputs}
-	for _, s := range data.StepResults {
+	for _, s := range data.StepResults[:min(len(data.StepResults), maxStepResults)] {
 		r.Steps = append(r.Steps, lifecycle.StepResult{
 			Name: s.Name, Status: s.Status, DurationMs: int64(s.DurationMs), Error: ci.CutText(errorText(s.Error)),
 		})

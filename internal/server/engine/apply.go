@@ -109,7 +109,7 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 		if err := storeJob(ctx, tx, c); err != nil {
 			return err
 		}
-		if c.CloseHolds {
+		if c.CloseHolds || c.CompletedAt != 0 { // its own, and those of its steps, of which only the holds themselves know
 			if err := closeHolds(ctx, tx, run.ID, c.JobID, now); err != nil {
 				return err
 			}

@@ -128,8 +128,9 @@ func (e *Engine) sweepHolds(ctx context.Context, now int64) error {
 	return nil
 }
 
-// slots are those of a context of one organisation: contexts of one name are not the same in two.
-type slots struct{ orgID, context string }
+// slots are those of a context of one organisation: contexts of one name are not the same in two. How many there are
+// follows from all contexts of the job that waits, of which the strictest counts.
+type slots struct{ orgID, context, names string }
 
 func (s slots) key() string { return s.orgID + "\x00" + s.context }
 
@@ -146,12 +147,17 @@ func (e *Engine) dueHolds(ctx context.Context, now int64) ([]contexts.Waiting, m
 	for rows.Next() {
 		var w contexts.Waiting
 		var of slots
-		if err := rows.Scan(&w.ID, &w.Type, &of.orgID, &of.context, &w.CreatedAt, &w.ExpiresAt); err != nil {
+		if err := rows.Scan(&w.ID, &w.Type, &of.orgID, &of.context, &of.names, &w.CreatedAt, &w.ExpiresAt); err != nil {
 			return nil, nil, err
 		}
 		if w.Type == ci.HoldConcurrency {
 			w.Group = of.key()
-			groups[w.Group] = of
+			first, known := groups[w.Group]
+			if !known {
+				groups[w.Group] = of
+			} else if first.names != of.names {
+				w.Group += "\x00" + of.names // the next turn asks for its own limit; until then it has no slot
+			}
 		}
 		out = append(out, w)
 	}
@@ -163,8 +169,12 @@ func (e *Engine) freeSlots(ctx context.Context, of slots) (free int64, err error
 	if e.contexts == nil {
 		return 0, nil
 	}
+	var names []string
+	if err := json.Unmarshal([]byte(of.names), &names); err != nil {
+		return 0, fmt.Errorf("decode contexts of a job that waits for %q: %w", of.context, err)
+	}
 	err = e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		bound, err := e.contexts.Bound(ctx, tx, of.orgID, []string{of.context})
+		bound, err := e.contexts.Bound(ctx, tx, of.orgID, names)
 		if err != nil {
 			return fmt.Errorf("find context %q: %w", of.context, err)
 		}
@@ -173,9 +183,9 @@ func (e *Engine) freeSlots(ctx context.Context, of slots) (free int64, err error
 			free = sweepBatch // the limit was taken away
 			return nil
 		}
-		var busy int64
-		if err := tx.QueryRowContext(ctx, countBusy, of.orgID, of.context).Scan(&busy); err != nil {
-			return fmt.Errorf("count jobs of context %q: %w", of.context, err)
+		busy, err := busyIn(ctx, tx, of.orgID, of.context)
+		if err != nil {
+			return err
 		}
 		free = max(*limit-busy, 0)
 		return nil
@@ -198,5 +208,8 @@ func (e *Engine) sweepHold(ctx context.Context, id string, status ci.HoldStatus)
 	})
 }
 
-const selectDueHolds = `SELECT id, hold_type, org_id, coalesce(context_name, ''), created_at, coalesce(expires_at, 0) FROM held_runs
-WHERE status = 'pending' AND (expires_at <= $1 OR hold_type = 'concurrency') ORDER BY created_at, id LIMIT $2`
+// selectDueHolds takes those whose time is up first: many that wait for slots, which nothing bounds, must not hide them.
+const selectDueHolds = `SELECT h.id, h.hold_type, h.org_id, coalesce(h.context_name, ''), coalesce(j.contexts, '[]'), h.created_at, coalesce(h.expires_at, 0)
+FROM held_runs h LEFT JOIN execution_jobs j ON j.job_id = h.job_id
+WHERE h.status = 'pending' AND (h.expires_at <= $1 OR h.hold_type = 'concurrency')
+ORDER BY CASE WHEN h.expires_at <= $1 THEN 0 ELSE 1 END, h.created_at, h.id LIMIT $2`

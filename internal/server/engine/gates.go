@@ -23,7 +23,7 @@ type Contexts interface {
 // guarded is what the gates ask about a job.
 type guarded struct {
 	runID, orgID, jobID, name string
-	group                     string // its default concurrency group: the first context of its run
+	group                     string // whose slots it takes: its first context
 	names                     []string
 	approval                  *lockfile.Approval
 	dispatch                  contexts.Dispatch
@@ -108,16 +108,19 @@ func (e *Engine) ask(ctx context.Context, tx *store.Tx, g guarded, ready bool, a
 func loadGuarded(ctx context.Context, tx *store.Tx, jobID string) (guarded, error) {
 	g := guarded{jobID: jobID}
 	var names string
-	var approval, trigger, tier, group sql.NullString
+	var approval, trigger, tier sql.NullString
 	err := tx.QueryRowContext(ctx, selectGuarded, jobID).Scan(&g.runID, &g.orgID, &g.name, &names, &approval, &g.dispatch.Branch, &trigger,
-		&g.dispatch.Repository, &tier, &group)
+		&g.dispatch.Repository, &tier)
 	if err != nil {
 		return g, fmt.Errorf("load what guards job %s: %w", jobID, err)
 	}
 	g.dispatch.EventType, _, _ = strings.Cut(trigger.String, ":")
-	g.dispatch.Tier, g.group = ci.Tier(tier.String), group.String
+	g.dispatch.Tier = ci.Tier(tier.String)
 	if err := json.Unmarshal([]byte(names), &g.names); err != nil {
 		return g, fmt.Errorf("decode contexts of job %s: %w", jobID, err)
+	}
+	if len(g.names) > 0 {
+		g.group = g.names[0]
 	}
 	if approval.Valid {
 		g.approval = &lockfile.Approval{}
@@ -155,9 +158,10 @@ func PendingHolds(ctx context.Context, tx *store.Tx, orgID string) ([]string, er
 
 // occupying counts the jobs that have a slot of a context, and those that wait for one already, which nobody overtakes.
 func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64, err error) {
-	var busy, waiting int64
-	if err := tx.QueryRowContext(ctx, countBusy, orgID, group).Scan(&busy); err != nil {
-		return 0, fmt.Errorf("count jobs of context %q: %w", group, err)
+	var waiting int64
+	busy, err := busyIn(ctx, tx, orgID, group)
+	if err != nil {
+		return 0, err
 	}
 	if err := tx.QueryRowContext(ctx, countWaiting, orgID, group).Scan(&waiting); err != nil {
 		return 0, fmt.Errorf("count jobs that wait for context %q: %w", group, err)
@@ -165,12 +169,26 @@ func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64,
 	return busy + waiting, nil
 }
 
-const (
-	selectGuarded = `SELECT j.run_id, r.org_id, j.job_name, j.contexts, j.approval, r.ref, r.trigger_event, r.repo_identifier, r.trust_tier,
-r.context FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+// busyIn counts the jobs that are queued or with an agent and whose first context is that one.
+func busyIn(ctx context.Context, tx *store.Tx, orgID, group string) (busy int64, err error) {
+	name, err := json.Marshal(group)
+	if err != nil {
+		return 0, err
+	}
+	// The column is a compact JSON list, so what begins like the list of that one name has it in the first place.
+	if err := tx.QueryRowContext(ctx, countBusy, orgID, "["+string(name)).Scan(&busy); err != nil {
+		return 0, fmt.Errorf("count jobs of context %q: %w", group, err)
+	}
+	return busy, nil
+}
 
-	countBusy = `SELECT count(*) FROM execution_runs r JOIN dispatch_queue q ON q.run_id = r.run_id
-WHERE r.org_id = $1 AND r.context = $2 AND r.completed_at IS NULL AND q.status IN ('pending', 'dispatched', 'recovering')`
+const (
+	selectGuarded = `SELECT j.run_id, r.org_id, j.job_name, j.contexts, j.approval, r.ref, r.trigger_event, r.repo_identifier, r.trust_tier
+FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+
+	countBusy = `SELECT count(*) FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id JOIN dispatch_queue q ON q.id = j.job_id
+WHERE r.org_id = $1 AND substr(j.contexts, 1, length($2)) = $2 AND j.completed_at IS NULL AND j.contexts <> '[]'
+    AND q.status IN ('pending', 'dispatched', 'recovering')`
 
 	countWaiting = `SELECT count(*) FROM held_runs WHERE org_id = $1 AND context_name = $2 AND status = 'pending' AND hold_type = 'concurrency'`
 )

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -208,6 +209,71 @@ func TestSlotsOfAContextAreTakenInTurn(t *testing.T) {
 		b.run("agent-1", b.id("r1", "b"), ci.JobSuccess, "")
 		b.must(b.e.SweepOnce(t.Context()))
 		b.wantStates("r2", "c=queued")
+	})
+}
+
+// TestALimitHoldsWhateverElseAJobBinds has a limit on a context that is not the first of its job, and one on a context that
+// is not the first of its run.
+func TestALimitHoldsWhateverElseAJobBinds(t *testing.T) {
+	in := func(names ...string) string {
+		var list []string
+		for _, name := range names {
+			list = append(list, `{"value":"`+name+`","dynamic":false}`)
+		}
+		return `,"environments":[` + strings.Join(list, ",") + `]`
+	}
+	each(t, func(b *bench) {
+		b.guard(fakeContexts{"shared": {}, "stage": {}, "prod": {ConcurrencyLimit: number(1)}})
+		b.plan("r1", nil, "", lockJob("a", in("shared", "prod")))
+		b.now.Add(1)
+		b.plan("r2", nil, "", lockJob("b", in("shared", "prod")))
+		for range 3 { // however often it is looked at
+			b.now.Add(1000)
+			b.must(b.e.SweepOnce(t.Context()))
+			b.wantStates("r2", "b=pending")
+		}
+		b.run("agent-1", b.id("r1", "a"), ci.JobSuccess, "")
+		b.must(b.e.SweepOnce(t.Context()))
+		b.wantStates("r2", "b=queued")
+	})
+	each(t, func(b *bench) {
+		b.guard(fakeContexts{"shared": {}, "stage": {}, "prod": {ConcurrencyLimit: number(1)}})
+		b.plan("r1", nil, "", lockJob("t", in("stage")), lockJob("a", in("prod")+`,"needs":["t"]`))
+		b.plan("r2", nil, "", lockJob("b", in("prod")))
+		b.run("agent-1", b.id("r1", "t"), ci.JobSuccess, "")
+		b.wantStates("r1", "t=success a=pending")
+		b.run("agent-1", b.id("r2", "b"), ci.JobSuccess, "")
+		b.must(b.e.SweepOnce(t.Context()))
+		b.wantStates("r1", "t=success a=queued")
+	})
+}
+
+func TestManyThatWaitForSlotsHideNoTimer(t *testing.T) {
+	each(t, func(b *bench) {
+		b.guard(fakeContexts{"full": {ConcurrencyLimit: number(0), ConcurrencyTimeoutMs: 86_400_000}, "timer": {WaitTimerSeconds: number(1)}})
+		in := func(name string) string { return `,"environments":[{"value":"` + name + `","dynamic":false}]` }
+		var jobs []string
+		for i := range 501 { // one more than a sweep takes up
+			jobs = append(jobs, lockJob(fmt.Sprint("p", i), in("full")))
+		}
+		b.plan("r1", nil, "", jobs...)
+		b.now.Add(1)
+		b.plan("r2", nil, "", lockJob("t", in("timer")))
+		b.now.Add(2000)
+		b.must(b.e.SweepOnce(t.Context()))
+		b.wantStates("r2", "t=queued")
+	})
+}
+
+func TestNobodyIsAskedAboutAStepOfAJobThatHasEnded(t *testing.T) {
+	each(t, func(b *bench) {
+		b.plan("r", nil, "", lockJob("a", ""), lockJob("other", ""))
+		b.begin("agent-1", b.id("r", "a"))
+		b.step(b.id("r", "a"), "q1")
+		b.report("agent-1", b.id("r", "a"), ci.JobFailed, "")
+		if b.hold("r") != "" {
+			t.Error("the hold is open")
+		}
 	})
 }
 
