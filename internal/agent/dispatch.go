@@ -64,7 +64,7 @@ func (a *Agent) cancelled(c wire.JobCancel) {
 	}
 	if j != nil && j.Ref == ref {
 		a.log.Info("job is being cancelled", "run", c.RunID, "job", c.JobID, "reason", c.Reason, "force", c.Force)
-		j.Cancel(c.Force, time.Duration(c.GraceMs)*time.Millisecond)
+		j.Cancel(c.MessageID, c.Force, time.Duration(c.GraceMs)*time.Millisecond)
 	}
 }
 

@@ -302,7 +302,7 @@ func (a *Agent) running() *taken {
 		return nil
 	}
 	j := a.job
-	return &taken{done: j.Done(), cancel: func() { j.Cancel(true, 0) }}
+	return &taken{done: j.Done(), cancel: func() { j.Cancel("", true, 0) }}
 }
 
 // ended waits for the agent to end by itself.

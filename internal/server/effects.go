@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -120,8 +121,14 @@ func (s *Server) tell(effect outbox.Effect) bool {
 	case what.JobID == "":
 		return s.hub.Drop(effect.Target, what.Reason)
 	}
-	return s.hub.Send(effect.Target, wire.JobCancel{MessageID: uuid.NewString(), RunID: what.RunID, JobID: what.JobID,
+	return s.hub.Send(effect.Target, wire.JobCancel{MessageID: cancelID(what.JobID, what.Force), RunID: what.RunID, JobID: what.JobID,
 		Reason: what.Reason, Force: what.Force, GraceMs: what.GraceMs})
+}
+
+// cancelID is the same for the same wish, so that an agent that is told once more does not take it for a second one, which
+// would cut its hooks short.
+func cancelID(jobID string, force bool) string {
+	return uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "cancel %s %v", jobID, force)).String()
 }
 
 // KickToken closes, on every node, the connections of a token that was revoked. It counts those of other nodes, too, which

@@ -28,10 +28,15 @@ func (e *timeoutError) Error() string {
 }
 
 // Cancel ends the job: politely the first time, with its cancel hooks, unless force says otherwise or no step can have
-// begun. grace is how long the polite end may take; 0 takes the job's own.
-func (j *Job) Cancel(force bool, grace time.Duration) {
+// begun. grace is how long the polite end may take; 0 takes the job's own. The server repeats a wish, under the same id,
+// when it cannot know that it arrived.
+func (j *Job) Cancel(id string, force bool, grace time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if id != "" && id == j.heard {
+		return
+	}
+	j.heard = id
 	if force || j.cancelling || !j.executing {
 		j.cancelling = true
 		j.end(errCancelled)

@@ -61,6 +61,7 @@ type Job struct {
 	ready      bool // the runner has said that it waits for its request
 	executing  bool // the runner has its request: from now on it can end politely
 	cancelling bool
+	heard      string      // id of the last cancel
 	deadline   *time.Timer // of the polite end
 	grace      time.Duration
 	steps      []wire.StepResult // as reported, for a runner that ends without a result

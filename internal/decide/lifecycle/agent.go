@@ -220,6 +220,9 @@ type Departure struct {
 // counts as not begun.
 func (r *Row) mayRun(fences bool) bool { return r.Started || fences && !r.Unanswered }
 
+// stopping tells that the job, or its run, is being cancelled.
+func (j Job) stopping(run Run) bool { return run.Cancel != nil || j.Status == ci.JobCancelling }
+
 // AgentGone decides about a job whose agent lost its connection. A single-use agent never comes back; for another the
 // job waits until the deadline.
 func AgentGone(run Run, job Job, d Departure, now int64) Outcome {
@@ -228,8 +231,10 @@ func AgentGone(run Run, job Job, d Departure, now int64) Outcome {
 		return ignored("the job has ended or is with another agent")
 	}
 	switch {
-	case run.Cancel != nil || job.Status == ci.JobCancelling:
+	case job.stopping(run) && (d.SingleUse || !job.Row.mayRun(d.Fences) || run.Cancel == nil || run.Cancel.Forced):
 		return cancelHere(run, job, now)
+	case job.stopping(run) && job.Row.Status != ci.QueueRecovering:
+		return recovering(job, agent, d.Deadline) // it cleans up, connected or not
 	case d.SingleUse && !job.Row.mayRun(d.Fences):
 		return Undelivered(run, job, agent, "scaler-managed agent disconnected before job start", now)
 	case d.SingleUse:
