@@ -360,6 +360,23 @@ func Stale(job Job, silence, now int64) Outcome {
 	return o
 }
 
+// Overran decides about a job that runs although its own limit, in milliseconds, and all that an agent may need to end it then
+// are over: its agent keeps no limits, or hangs and shows signs of life all the same.
+func Overran(job Job, limit, now int64) Outcome {
+	if job.Status != ci.JobRunning {
+		return ignored("the job does not run")
+	}
+	var o Outcome
+	agent := job.Row.holder(job.AgentID)
+	message := fmt.Sprintf("job_timeout: the job ran past its limit of %dms, and its agent did not end it", limit)
+	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowFail, Reason: ci.ReasonJobTimeout})
+	o.end(job, ci.JobFailed, reasonOf(ci.ReasonJobTimeout, message, map[string]string{"agent": agent}), now)
+	if agent != "" {
+		o.Effects = append(o.Effects, CancelJob{AgentID: agent, JobID: job.ID, Reason: message, Force: true})
+	}
+	return o
+}
+
 // QueueExpired decides about a job that waited in the queue for longer than it may. routable tells that some agent
 // could have taken it; detail is the last provisioning error, if any.
 func QueueExpired(job Job, routable bool, detail string, now int64) Outcome {

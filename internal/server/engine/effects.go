@@ -47,12 +47,12 @@ func (e *Engine) FollowOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, effect := range due {
+	return each(ctx, due, func(effect outbox.Effect) error {
 		if err := e.followOne(ctx, effect); err != nil {
 			return fmt.Errorf("effect on run %s: %w", effect.Target, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // followOne applies an effect and removes it in one transaction, so it happens once whichever node is faster.

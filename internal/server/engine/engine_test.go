@@ -613,6 +613,79 @@ func TestRunsAndJobsPastTheirTime(t *testing.T) {
 	})
 }
 
+func TestAJobThatItsAgentDoesNotEndIsEnded(t *testing.T) {
+	each(t, func(b *bench) {
+		b.register("r", job{name: "a", edit: func(j *plan.Job) { j.TimeoutMs, j.Kind = 60_000, ci.KindInit }})
+		b.claim("r/a", "agent-1")
+		b.start("agent-1", "r/a")
+		beat := func(ms int64) {
+			b.now.Add(ms)
+			b.must(b.e.JobBeat(t.Context(), "agent-1", wire.JobHeartbeat{JobID: "r/a"}))
+			b.must(b.e.SweepOnce(t.Context()))
+		}
+		for range 7 { // its limit of a minute, and the six that a polite end may take
+			beat(59_999)
+			b.wantJobs(map[string]string{"r/a": "running"})
+		}
+		beat(10)
+		b.wantJobs(map[string]string{"r/a": "failed"})
+		if code := b.reasonCode("execution_jobs", "job_id", "r/a"); code != ci.ReasonJobTimeout {
+			t.Errorf("it ended for %s", code)
+		}
+		if effects := b.effects(); len(effects) != 1 || effects[0].JobID != "r/a" || !effects[0].Force {
+			t.Errorf("its agent is told %+v", effects)
+		}
+	})
+}
+
+func TestAJobThatCannotBeSweptHidesNoOther(t *testing.T) {
+	each(t, func(b *bench) {
+		for _, id := range []string{"bad", "good"} {
+			b.register(id, job{name: "a"})
+			b.claim(id+"/a", "agent-1")
+			b.now.Add(1)
+		}
+		b.must(b.db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE execution_runs SET reason = 'broken' WHERE run_id = 'bad'")
+			return err
+		}))
+		b.now.Add(10_001)
+		if err := b.e.SweepOnce(t.Context()); err == nil {
+			t.Error("the run that cannot be read made no error")
+		}
+		if status := b.rowStatus("good/a"); status == "dispatched" {
+			t.Error("the job behind it was not looked at")
+		}
+	})
+}
+
+func TestStepsOfAJobAreBounded(t *testing.T) {
+	each(t, func(b *bench) {
+		b.register("r", job{name: "a"})
+		b.claim("r/a", "agent-1")
+		b.start("agent-1", "r/a")
+		say := func(index int, state ci.StepStatus) {
+			b.must(b.e.StepReported(t.Context(), "agent-1", wire.StepStatus{JobID: "r/a", StepIndex: index, StepName: "s", State: state, Timestamp: 1}))
+		}
+		say(1_000_000, ci.StepRunning)
+		b.must(b.db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			rows := make([][]any, 9_999)
+			for i := range rows {
+				rows[i] = []any{"r/a", 20_000 + i, "r", "s", "success", "p"}
+			}
+			return store.InsertAll(ctx, tx, "INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, log_path) VALUES", 6, "", rows)
+		}))
+		say(1_000_000, ci.StepSuccess) // is known
+		say(1_000_001, ci.StepRunning) // is one too many
+		say(9_999, ci.StepRunning)     // is among the first
+		got, err := store.Texts(t.Context(), b.db.Read(), "SELECT step_index || ' ' || status FROM execution_steps WHERE step_index < 20000 OR step_index >= 1000000 ORDER BY step_index")
+		b.must(err)
+		if !slices.Equal(got, []string{"9999 running", "1000000 success"}) {
+			t.Errorf("steps %v", got)
+		}
+	})
+}
+
 func TestOnlyOneOfManyClaimsWins(t *testing.T) {
 	each(t, func(b *bench) {
 		const jobs, claimers = 20, 8

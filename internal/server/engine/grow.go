@@ -107,6 +107,16 @@ func loadGrowth(ctx context.Context, tx *store.Tx, job lifecycle.Job, now int64)
 	return g, g.loadEdges(ctx, tx)
 }
 
+// refusal is why nothing joins the run. A result that the plan cannot take at all is one, too: it would be no better the next
+// time that its agent sent it.
+func (g *growth) refusal(failure *ci.InitFailure, err error) *ci.InitFailure {
+	if failure != nil {
+		return failure
+	}
+	return &ci.InitFailure{Scope: ci.ScopeJob, Category: categoryOf(g.job.Kind), JobName: ci.CutName(g.job.Name),
+		Message: ci.CutText(fmt.Sprintf("the result cannot become jobs of the run: %v", err))}
+}
+
 // loadNames reads which jobs the run has. A generator stands for its group until it has made the group's jobs.
 func (g *growth) loadNames(ctx context.Context, tx *store.Tx) error {
 	rows, err := tx.QueryContext(ctx, selectNames, g.runID)
@@ -166,7 +176,7 @@ func (g *growth) fill(ctx context.Context, tx *store.Tx, result json.RawMessage)
 	}
 	x, failure, err := plan.Resolve(g.in, g.known, place.Name, result)
 	if err != nil || failure != nil {
-		return nil, failure, err
+		return nil, g.refusal(failure, err), nil
 	}
 	if len(x.Jobs) == 1 && x.Jobs[0].ID == place.ID {
 		if err := completePlace(ctx, tx, x.Jobs[0]); err != nil {
@@ -237,7 +247,7 @@ func (g *growth) generate(ctx context.Context, tx *store.Tx, result json.RawMess
 	x, failure, err := plan.Generate(g.in, g.known, plan.Generated{Generator: g.job.Name, Jobs: result, Snapshot: snapshot,
 		Pinned: g.knows})
 	if err != nil || failure != nil {
-		return nil, failure, err
+		return nil, g.refusal(failure, err), nil
 	}
 	g.generatorID = g.job.ID
 	if err := g.jobs(ctx, tx, x.Jobs, g.position+1, 1); err != nil {

@@ -36,9 +36,27 @@ func (e *Engine) StepReported(ctx context.Context, agentID string, m wire.StepSt
 		if err != nil || !ok || row.AgentID != agentID {
 			return err // a former owner's late word
 		}
+		if full, err := stepsFull(ctx, tx, m); err != nil || full {
+			return err
+		}
 		tx.After(func() { e.changed(runID) })
 		return upsertStep(ctx, tx, runID, name, m)
 	})
+}
+
+// maxSteps bounds the steps of a job below that index, and as many more may stand beyond it: hooks and what else agents do for a
+// job have indices that they choose. What is reported beyond is not kept, since nobody would look through it.
+const maxSteps = 10_000
+
+// stepsFull tells that a step is one too many of its job.
+func stepsFull(ctx context.Context, tx *store.Tx, m wire.StepStatus) (full bool, err error) {
+	if m.StepIndex < maxSteps {
+		return false, nil
+	}
+	if err := tx.QueryRowContext(ctx, selectStepsFull, m.JobID, maxSteps, m.StepIndex).Scan(&full); err != nil {
+		return false, fmt.Errorf("count steps of job %s: %w", m.JobID, err)
+	}
+	return full, nil
 }
 
 func upsertStep(ctx context.Context, tx *store.Tx, runID, jobName string, m wire.StepStatus) error {
@@ -142,6 +160,9 @@ ON CONFLICT (job_id, step_index) DO UPDATE SET
     drift = coalesce(excluded.drift, execution_steps.drift),
     concurrency_kind = coalesce(excluded.concurrency_kind, execution_steps.concurrency_kind),
     group_id = coalesce(excluded.group_id, execution_steps.group_id)`
+
+	selectStepsFull = `SELECT NOT EXISTS (SELECT 1 FROM execution_steps WHERE job_id = $1 AND step_index = $3)
+    AND EXISTS (SELECT 1 FROM execution_steps WHERE job_id = $1 AND step_index >= CAST($2 AS BIGINT) LIMIT 1 OFFSET CAST($2 AS BIGINT) - 1)`
 
 	updateStepResult = `UPDATE execution_steps SET status = $3, duration_ms = coalesce(duration_ms, $4),
     error_message = coalesce(error_message, $5), completed_at = coalesce(completed_at, $6)

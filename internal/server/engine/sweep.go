@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -48,6 +49,7 @@ func (e *Engine) SweepOnce(ctx context.Context) error {
 		e.sweepRecoveries(ctx, e.asOf(e.settings.RecoveryWindow)),
 		e.sweepExpired(ctx, e.asOf(e.settings.QueueTimeout)),
 		e.sweepStale(ctx, e.asOf(e.settings.StaleAfter)),
+		e.sweepOverran(ctx, e.asOf(e.settings.CancelPolite)),
 		e.sweepRuns(ctx, now),
 		e.sweepHolds(ctx, now),
 	)
@@ -66,18 +68,33 @@ func (e *Engine) sweepAcks(ctx context.Context, now int64) error {
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		err := e.onJob(ctx, row.JobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+	return each(ctx, rows, func(row queue.Row) error {
+		return e.onJob(ctx, row.JobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
 			if !stillUnanswered(job, row) {
 				return lifecycle.Outcome{Ignored: "the dispatch was answered meanwhile"}
 			}
 			return lifecycle.AckExpired(run, job, row.AgentID, now)
 		})
-		if err != nil {
-			return err
+	})
+}
+
+// each takes up what is due, one after the other. What fails hides nothing behind it; the next turn meets it again.
+func each[T any](ctx context.Context, due []T, do func(T) error) error {
+	var first error
+	failed := 0
+	for _, one := range due {
+		if ctx.Err() != nil {
+			return errors.Join(first, context.Cause(ctx))
+		}
+		if err := do(one); err != nil {
+			failed++
+			first = cmp.Or(first, err)
 		}
 	}
-	return nil
+	if failed > 1 {
+		return fmt.Errorf("%w (and %d more of %d)", first, failed-1, len(due))
+	}
+	return first
 }
 
 // stillUnanswered tells that the dispatch seen by the sweep is the one that stands. The row's own deadline is read with
@@ -92,12 +109,7 @@ func (e *Engine) sweepRecoveries(ctx context.Context, now int64) error {
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if err := e.onJob(ctx, row.JobID, lifecycle.RecoveryExpired); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(ctx, rows, func(row queue.Row) error { return e.onJob(ctx, row.JobID, lifecycle.RecoveryExpired) })
 }
 
 func (e *Engine) sweepExpired(ctx context.Context, now int64) error {
@@ -109,19 +121,15 @@ func (e *Engine) sweepExpired(ctx context.Context, now int64) error {
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
+	return each(ctx, rows, func(row queue.Row) error {
 		routable, err := e.routable(ctx, row.SelectorID, agents)
 		if err != nil {
 			return err
 		}
-		err = e.onJob(ctx, row.JobID, func(_ lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+		return e.onJob(ctx, row.JobID, func(_ lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
 			return lifecycle.QueueExpired(job, routable, row.ProvisioningError, now)
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // routable tells whether some connected agent, on any node, fits the selector, or one could be started that does.
@@ -142,31 +150,41 @@ func (e *Engine) sweepStale(ctx context.Context, now int64) error {
 	if e.settings.StaleAfter == 0 {
 		return nil
 	}
-	rows, err := e.jobsWithTime(ctx, selectStale, now-e.settings.StaleAfter.Milliseconds())
+	due, err := e.dueWith(ctx, selectStale, now-e.settings.StaleAfter.Milliseconds())
 	if err != nil {
 		return err
 	}
-	for jobID, beat := range rows {
-		err := e.onJob(ctx, jobID, func(_ lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
-			return lifecycle.Stale(job, now-beat, now)
+	return each(ctx, due, func(silent timed) error {
+		return e.onJob(ctx, silent.id, func(_ lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+			return lifecycle.Stale(job, now-silent.ms, now)
 		})
-		if err != nil {
-			return err
-		}
+	})
+}
+
+// sweepOverran ends jobs that agents should have ended: those that ran past their own limit, and for as long again as a polite
+// end may take.
+func (e *Engine) sweepOverran(ctx context.Context, now int64) error {
+	due, err := e.dueWith(ctx, selectOverran, now-e.settings.CancelPolite.Milliseconds())
+	if err != nil {
+		return err
 	}
-	return nil
+	return each(ctx, due, func(limited timed) error {
+		return e.onJob(ctx, limited.id, func(_ lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+			return lifecycle.Overran(job, limited.ms, now)
+		})
+	})
 }
 
 // sweepRuns acts on runs that passed their own limit, and on cancels that were not obeyed in time.
 func (e *Engine) sweepRuns(ctx context.Context, now int64) error {
-	due, err := e.jobsWithTime(ctx, selectOverdueRuns, now)
+	due, err := e.dueWith(ctx, selectOverdueRuns, now)
 	if err != nil {
 		return err
 	}
 	patience := lifecycle.Patience{Polite: e.settings.CancelPolite.Milliseconds(), Forced: e.settings.CancelForced.Milliseconds()}
-	for runID := range due {
-		err := e.onRun(ctx, runID, func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error) {
-			open, err := loadOpen(ctx, tx, runID)
+	return each(ctx, due, func(overdue timed) error {
+		return e.onRun(ctx, overdue.id, func(ctx context.Context, tx *store.Tx, run lifecycle.Run, now int64) (lifecycle.Outcome, error) {
+			open, err := loadOpen(ctx, tx, run.ID)
 			if err != nil {
 				return lifecycle.Outcome{}, err
 			}
@@ -175,11 +193,7 @@ func (e *Engine) sweepRuns(ctx context.Context, now int64) error {
 			}
 			return lifecycle.CancelOverdue(run, open, patience, now), nil
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 func deadlineWish(run lifecycle.Run, now int64) lifecycle.Cancel {
@@ -187,21 +201,28 @@ func deadlineWish(run lifecycle.Run, now int64) lifecycle.Cancel {
 	return lifecycle.Cancel{By: "server", At: now, Reason: ci.NewReason(ci.ReasonWorkflowTimeout, message, map[string]int64{"timeoutMs": run.TimeoutMs})}
 }
 
-// jobsWithTime reads ids with a time each.
-func (e *Engine) jobsWithTime(ctx context.Context, query string, before int64) (map[string]int64, error) {
+// timed is a job or a run, with a time of it in milliseconds.
+type timed struct {
+	id string
+	ms int64
+}
+
+// dueWith reads what is due before a time.
+func (e *Engine) dueWith(ctx context.Context, query string, before int64) ([]timed, error) {
 	rows, err := e.db.Read().QueryContext(ctx, query, before, sweepBatch)
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	defer rows.Close()
-	out := map[string]int64{}
+	var out []timed
 	for rows.Next() {
-		var id string
-		var at sql.NullInt64
-		if err := rows.Scan(&id, &at); err != nil {
+		var one timed
+		var ms sql.NullInt64
+		if err := rows.Scan(&one.id, &ms); err != nil {
 			return nil, err
 		}
-		out[id] = at.Int64
+		one.ms = ms.Int64
+		out = append(out, one)
 	}
 	return out, rows.Err()
 }
@@ -213,12 +234,7 @@ func (e *Engine) Adopt(ctx context.Context, nodeID string) error {
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if err := e.gone(ctx, row.JobID, lifecycle.Departure{Agent: row.AgentID}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(ctx, rows, func(row queue.Row) error { return e.gone(ctx, row.JobID, lifecycle.Departure{Agent: row.AgentID}) })
 }
 
 const (
@@ -228,6 +244,9 @@ UNION ALL
 SELECT j.job_id, q.claimed_at FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id
 WHERE q.status = 'dispatched' AND q.ack_deadline IS NULL AND q.claimed_at < $1 AND j.status = 'pending'
     AND coalesce(j.last_heartbeat_at, 0) < $1 LIMIT $2`
+
+	selectOverran = `SELECT job_id, timeout_ms FROM execution_jobs
+WHERE status = 'running' AND completed_at IS NULL AND timeout_ms > 0 AND started_at + timeout_ms <= $1 LIMIT $2`
 
 	selectOverdueRuns = `SELECT run_id, started_at FROM execution_runs WHERE completed_at IS NULL AND (cancel_requested_at IS NOT NULL
     OR (workflow_timeout_ms > 0 AND started_at IS NOT NULL AND started_at + workflow_timeout_ms <= $1)) LIMIT $2`
