@@ -128,11 +128,11 @@ func (e *Engine) sweepHolds(ctx context.Context, now int64) error {
 	return nil
 }
 
-// slots are those of a context of one organisation: contexts of one name are not the same in two. How many there are
-// follows from all contexts of the job that waits, of which the strictest counts.
-type slots struct{ orgID, context, names string }
+// slots are those of a group of one organisation: groups of one name are not the same in two. How many there are follows from
+// all contexts of the job that waits, of which the strictest counts.
+type slots struct{ orgID, group, names string }
 
-func (s slots) key() string { return s.orgID + "\x00" + s.context }
+func (s slots) key() string { return s.orgID + "\x00" + s.group }
 
 // dueHolds lists the pending holds that a sweep may act on, those whose time is up and those that wait for a slot, with
 // the slots that the latter wait for, by key.
@@ -147,7 +147,7 @@ func (e *Engine) dueHolds(ctx context.Context, now int64) ([]contexts.Waiting, m
 	for rows.Next() {
 		var w contexts.Waiting
 		var of slots
-		if err := rows.Scan(&w.ID, &w.Type, &of.orgID, &of.context, &of.names, &w.CreatedAt, &w.ExpiresAt); err != nil {
+		if err := rows.Scan(&w.ID, &w.Type, &of.orgID, &of.group, &of.names, &w.CreatedAt, &w.ExpiresAt); err != nil {
 			return nil, nil, err
 		}
 		if w.Type == ci.HoldConcurrency {
@@ -164,26 +164,26 @@ func (e *Engine) dueHolds(ctx context.Context, now int64) ([]contexts.Waiting, m
 	return out, groups, rows.Err()
 }
 
-// freeSlots is how many jobs more a context lets run.
+// freeSlots is how many jobs more of a group may go on.
 func (e *Engine) freeSlots(ctx context.Context, of slots) (free int64, err error) {
 	if e.contexts == nil {
 		return 0, nil
 	}
 	var names []string
 	if err := json.Unmarshal([]byte(of.names), &names); err != nil {
-		return 0, fmt.Errorf("decode contexts of a job that waits for %q: %w", of.context, err)
+		return 0, fmt.Errorf("decode contexts of a job that waits for a slot of %q: %w", of.group, err)
 	}
 	err = e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		bound, err := e.contexts.Bound(ctx, tx, of.orgID, names)
 		if err != nil {
-			return fmt.Errorf("find context %q: %w", of.context, err)
+			return fmt.Errorf("find contexts of jobs that wait for a slot of %q: %w", of.group, err)
 		}
 		limit := contexts.Aggregate(bound).ConcurrencyLimit
 		if limit == nil {
 			free = sweepBatch // the limit was taken away
 			return nil
 		}
-		busy, err := busyIn(ctx, tx, of.orgID, of.context)
+		busy, err := busyIn(ctx, tx, of.orgID, of.group)
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (e *Engine) sweepHold(ctx context.Context, id string, status ci.HoldStatus)
 }
 
 // selectDueHolds takes those whose time is up first: many that wait for slots, which nothing bounds, must not hide them.
-const selectDueHolds = `SELECT h.id, h.hold_type, h.org_id, coalesce(h.context_name, ''), coalesce(j.contexts, '[]'), h.created_at, coalesce(h.expires_at, 0)
+const selectDueHolds = `SELECT h.id, h.hold_type, h.org_id, coalesce(j.slot_group, ''), coalesce(j.contexts, '[]'), h.created_at, coalesce(h.expires_at, 0)
 FROM held_runs h LEFT JOIN execution_jobs j ON j.job_id = h.job_id
 WHERE h.status = 'pending' AND (h.expires_at <= $1 OR h.hold_type = 'concurrency')
 ORDER BY CASE WHEN h.expires_at <= $1 THEN 0 ELSE 1 END, h.created_at, h.id LIMIT $2`

@@ -23,7 +23,7 @@ type Contexts interface {
 // guarded is what the gates ask about a job.
 type guarded struct {
 	runID, orgID, jobID, name string
-	group                     string // whose slots it takes: its first context
+	group                     string // whose slots it takes
 	names                     []string
 	approval                  *lockfile.Approval
 	dispatch                  contexts.Dispatch
@@ -108,19 +108,16 @@ func (e *Engine) ask(ctx context.Context, tx *store.Tx, g guarded, ready bool, a
 func loadGuarded(ctx context.Context, tx *store.Tx, jobID string) (guarded, error) {
 	g := guarded{jobID: jobID}
 	var names string
-	var approval, trigger, tier sql.NullString
+	var approval, trigger, tier, group sql.NullString
 	err := tx.QueryRowContext(ctx, selectGuarded, jobID).Scan(&g.runID, &g.orgID, &g.name, &names, &approval, &g.dispatch.Branch, &trigger,
-		&g.dispatch.Repository, &tier)
+		&g.dispatch.Repository, &tier, &group)
 	if err != nil {
 		return g, fmt.Errorf("load what guards job %s: %w", jobID, err)
 	}
 	g.dispatch.EventType, _, _ = strings.Cut(trigger.String, ":")
-	g.dispatch.Tier = ci.Tier(tier.String)
+	g.dispatch.Tier, g.group = ci.Tier(tier.String), group.String
 	if err := json.Unmarshal([]byte(names), &g.names); err != nil {
 		return g, fmt.Errorf("decode contexts of job %s: %w", jobID, err)
-	}
-	if len(g.names) > 0 {
-		g.group = g.names[0]
 	}
 	if approval.Valid {
 		g.approval = &lockfile.Approval{}
@@ -133,8 +130,8 @@ func loadGuarded(ctx context.Context, tx *store.Tx, jobID string) (guarded, erro
 
 func (g guarded) hold(h contexts.Hold) newHold {
 	n := newHold{runID: g.runID, orgID: g.orgID, jobID: g.jobID, scope: ci.HoldJob, hold: h}
-	if h.Source == ci.HoldFromContext {
-		n.context = g.group
+	if h.Source == ci.HoldFromContext && len(g.names) > 0 {
+		n.context, n.group = g.names[0], g.group
 	}
 	return n
 }
@@ -156,7 +153,7 @@ func PendingHolds(ctx context.Context, tx *store.Tx, orgID string) ([]string, er
 	return store.Texts(ctx, tx, `SELECT context_name FROM held_runs WHERE org_id = $1 AND status = 'pending' AND context_name IS NOT NULL`, orgID)
 }
 
-// occupying counts the jobs that have a slot of a context, and those that wait for one already, which nobody overtakes.
+// occupying counts the jobs that have a slot of a group, and those that wait for one already, which nobody overtakes.
 func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64, err error) {
 	var waiting int64
 	busy, err := busyIn(ctx, tx, orgID, group)
@@ -164,31 +161,28 @@ func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64,
 		return 0, err
 	}
 	if err := tx.QueryRowContext(ctx, countWaiting, orgID, group).Scan(&waiting); err != nil {
-		return 0, fmt.Errorf("count jobs that wait for context %q: %w", group, err)
+		return 0, fmt.Errorf("count jobs that wait for a slot of %q: %w", group, err)
 	}
 	return busy + waiting, nil
 }
 
-// busyIn counts the jobs that are queued or with an agent and whose first context is that one.
+// busyIn counts the jobs of a group that are queued or with an agent.
 func busyIn(ctx context.Context, tx *store.Tx, orgID, group string) (busy int64, err error) {
-	name, err := json.Marshal(group)
-	if err != nil {
-		return 0, err
-	}
-	// The column is a compact JSON list, so what begins like the list of that one name has it in the first place.
-	if err := tx.QueryRowContext(ctx, countBusy, orgID, "["+string(name)).Scan(&busy); err != nil {
-		return 0, fmt.Errorf("count jobs of context %q: %w", group, err)
+	if err := tx.QueryRowContext(ctx, countBusy, orgID, group).Scan(&busy); err != nil {
+		return 0, fmt.Errorf("count jobs that have a slot of %q: %w", group, err)
 	}
 	return busy, nil
 }
 
 const (
-	selectGuarded = `SELECT j.run_id, r.org_id, j.job_name, j.contexts, j.approval, r.ref, r.trigger_event, r.repo_identifier, r.trust_tier
-FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+	selectGuarded = `SELECT j.run_id, r.org_id, j.job_name, j.contexts, j.approval, r.ref, r.trigger_event, r.repo_identifier, r.trust_tier,
+j.slot_group FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
 
 	countBusy = `SELECT count(*) FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id JOIN dispatch_queue q ON q.id = j.job_id
-WHERE r.org_id = $1 AND substr(j.contexts, 1, length($2)) = $2 AND j.completed_at IS NULL AND j.contexts <> '[]'
-    AND q.status IN ('pending', 'dispatched', 'recovering')`
+WHERE r.org_id = $1 AND j.slot_group = $2 AND j.completed_at IS NULL AND q.status IN ('pending', 'dispatched', 'recovering')`
 
-	countWaiting = `SELECT count(*) FROM held_runs WHERE org_id = $1 AND context_name = $2 AND status = 'pending' AND hold_type = 'concurrency'`
+	waitingInGroup = ` FROM held_runs h JOIN execution_jobs j ON j.job_id = h.job_id
+WHERE h.org_id = $1 AND j.slot_group = $2 AND j.completed_at IS NULL AND h.status = 'pending' AND h.hold_type = 'concurrency'`
+
+	countWaiting = `SELECT count(*)` + waitingInGroup
 )

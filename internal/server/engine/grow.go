@@ -200,7 +200,8 @@ func completePlace(ctx context.Context, tx *store.Tx, j plan.Job) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE execution_jobs SET job_config = $2, contexts = $3 WHERE job_id = $1", j.ID, string(j.Config), string(contexts))
+	_, err = tx.ExecContext(ctx, "UPDATE execution_jobs SET job_config = $2, contexts = $3, slot_group = $4 WHERE job_id = $1", j.ID, string(j.Config), string(contexts),
+		slotGroup(j))
 	if err != nil {
 		return fmt.Errorf("complete job %s: %w", j.ID, err)
 	}

@@ -25,6 +25,7 @@ type newHold struct {
 	runID, orgID, jobID string
 	scope               ci.HoldScope
 	context             string // whose rules ask for it; "" when the author does
+	group               string // whose slot it waits for, where it waits for one
 	stepIndex           int    // of a step
 	stepName            string
 	payload             json.RawMessage
@@ -67,8 +68,7 @@ func (e *Engine) open(ctx context.Context, tx *store.Tx, n newHold, now int64) e
 // rejectOlder has the jobs that wait for the same slots make room for a newer one. They may be other runs' jobs, so it
 // follows this transaction.
 func (e *Engine) rejectOlder(ctx context.Context, tx *store.Tx, n newHold, now int64) error {
-	rows, err := tx.QueryContext(ctx, `SELECT id, run_id FROM held_runs WHERE org_id = $1 AND context_name = $2 AND status = 'pending'
-AND hold_type = 'concurrency' ORDER BY id`, n.orgID, n.context)
+	rows, err := tx.QueryContext(ctx, "SELECT h.id, h.run_id"+waitingInGroup+" ORDER BY h.id", n.orgID, n.group)
 	if err != nil {
 		return fmt.Errorf("list older holds: %w", err)
 	}
@@ -84,7 +84,7 @@ AND hold_type = 'concurrency' ORDER BY id`, n.orgID, n.context)
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	why := contexts.Superseded(n.context)
+	why := contexts.Superseded(n.group)
 	for id, runID := range older {
 		if err := e.tellRun(ctx, tx, runID, runEffect{RejectHold: id, Why: &why}, now); err != nil {
 			return err

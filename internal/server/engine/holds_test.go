@@ -212,6 +212,25 @@ func TestSlotsOfAContextAreTakenInTurn(t *testing.T) {
 	})
 }
 
+// TestSlotsAreThoseOfTheJobsOwnGroup has two jobs of one context that name groups of their own, and a third of no group.
+func TestSlotsAreThoseOfTheJobsOwnGroup(t *testing.T) {
+	each(t, func(b *bench) {
+		b.guard(fakeContexts{"prod": {ConcurrencyLimit: number(1)}})
+		in := `,"environments":[{"value":"prod","dynamic":false}]`
+		b.plan("r1", nil, "", lockJob("a", in+`,"concurrencyGroup":"east"`), lockJob("b", in+`,"concurrencyGroup":"west"`), lockJob("c", in))
+		b.wantStates("r1", "a=queued b=queued c=queued")
+		b.now.Add(1)
+		b.plan("r2", nil, "", lockJob("d", in+`,"concurrencyGroup":"west"`))
+		b.wantStates("r2", "d=pending")
+		b.run("agent-1", b.id("r1", "a"), ci.JobSuccess, "")
+		b.must(b.e.SweepOnce(t.Context()))
+		b.wantStates("r2", "d=pending")
+		b.run("agent-1", b.id("r1", "b"), ci.JobSuccess, "")
+		b.must(b.e.SweepOnce(t.Context()))
+		b.wantStates("r2", "d=queued")
+	})
+}
+
 // TestALimitHoldsWhateverElseAJobBinds has a limit on a context that is not the first of its job, and one on a context that
 // is not the first of its run.
 func TestALimitHoldsWhateverElseAJobBinds(t *testing.T) {

@@ -133,7 +133,15 @@ func (in *insertion) row(j plan.Job, selector string, position int64) ([]any, er
 		j.VariantKind, j.VariantLabel, j.FanoutIndex, j.FanoutTotal, j.WaveGated, j.MaxParallel, j.FailFast, selector,
 		string(labels), j.Pick, cmp.Or(string(j.Config), "{}"), string(contexts), url, in.ref, in.sha, j.TimeoutMs, j.GraceMs, born.satisfied, in.now,
 		string(kindOf(j)), j.Deferred, nullText(in.ids[j.Target]), nullText(j.Group), nullText(generator), nullText(string(j.DynamicSource)), approval,
-		born.reason, ready, nullText(j.BringsUp)}, nil
+		born.reason, ready, nullText(j.BringsUp), slotGroup(j)}, nil
+}
+
+// slotGroup is whose slots a job takes, where a context of its limits how many jobs go on.
+func slotGroup(j plan.Job) sql.NullString {
+	if len(j.Contexts) == 0 {
+		return sql.NullString{}
+	}
+	return nullText(ci.CutName(cmp.Or(j.Concurrency, j.Contexts[0])))
 }
 
 func (in *insertion) intern(ctx context.Context, tx *store.Tx, s label.Selector) (string, error) {
@@ -175,8 +183,8 @@ const (
 	insertJobRows = `INSERT INTO execution_jobs (job_id, run_id, position, job_name, base_job_name, status, matrix_values, variant_kind,
     variant_label, fanout_index, fanout_total, wave_gated, wave_max_parallel, wave_fail_fast, selector_id, runs_on_labels, pick,
     job_config, contexts, repo_url, ref, sha, timeout_ms, grace_ms, needs_satisfied, created_at, kind, deferred, target_id, group_name,
-    generator_id, dynamic_source, approval, reason, ready_at, brings_up) VALUES`
-	jobColumnCount = 36
+    generator_id, dynamic_source, approval, reason, ready_at, brings_up, slot_group) VALUES`
+	jobColumnCount = 37
 
 	insertNeeds = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on, via_group) VALUES`
 )
