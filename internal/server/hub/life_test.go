@@ -46,15 +46,17 @@ func (b *bench) awaitPoke(t *testing.T) {
 	}
 }
 
+// connectionID is the id of an agent's connection, whose end awaitGone can wait for from now on.
 func (b *bench) connectionID(t *testing.T, agentID string) string {
 	t.Helper()
-	for _, c := range b.Connections() {
-		if c.AgentID == agentID {
-			return c.ConnectionID
-		}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.agents[agentID]
+	if c == nil {
+		t.Fatalf("agent %s is not connected", agentID)
 	}
-	t.Fatalf("agent %s is not connected", agentID)
-	return ""
+	b.ends[c.id] = c.done
+	return c.id
 }
 
 func TestALostConnectionIsTold(t *testing.T) {
@@ -103,22 +105,11 @@ func TestANewerConnectionReplacesTheOlder(t *testing.T) {
 	}
 }
 
-// awaitGone waits until a connection has left the hub.
+// awaitGone waits until a connection has left the hub, and everybody has been told.
 func (b *bench) awaitGone(t *testing.T, id string) {
 	t.Helper()
-	b.mu.Lock()
-	var done chan struct{}
-	for c := range b.conns {
-		if c.id == id {
-			done = c.done
-		}
-	}
-	b.mu.Unlock()
-	if done == nil {
-		return
-	}
 	select {
-	case <-done:
+	case <-b.ends[id]:
 	case <-time.After(patience):
 		t.Fatal("the connection did not end")
 	}

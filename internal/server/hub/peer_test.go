@@ -240,6 +240,7 @@ type bench struct {
 	logs   *fakeLogs
 	clock  *manualClock
 	url    string
+	ends   map[string]chan struct{} // of connections, by id; the test's
 }
 
 type option func(*Deps)
@@ -256,7 +257,7 @@ func newBench(t *testing.T, options ...option) *bench {
 func newBenchOn(t *testing.T, db *store.DB, options ...option) *bench {
 	t.Helper()
 	b := &bench{
-		engine: newFakeEngine(), logs: &fakeLogs{}, clock: &manualClock{now: time.UnixMilli(1_795_987_358_000)},
+		engine: newFakeEngine(), logs: &fakeLogs{}, clock: &manualClock{now: time.UnixMilli(1_795_987_358_000)}, ends: map[string]chan struct{}{},
 		tokens: &fakeTokens{consumed: map[string]bool{}, tokens: map[string]auth.AgentToken{
 			"kat_static": {ID: "static", Type: auth.AgentStatic},
 			"kat_other":  {ID: "other", Type: auth.AgentStatic},
