@@ -48,8 +48,7 @@ func Nodes(ctx context.Context, q store.Querier) ([]Node, error) {
 	return out, rows.Err()
 }
 
-// SetDraining says at once, for those who ask why a job waits, whether a node gives out jobs. A beat says it only for a node
-// that has begun anew or was forgotten: one that was under way meanwhile must not take it back.
+// SetDraining says at once, for those who ask why a job waits, whether a node gives out jobs. Its beats say it again.
 func SetDraining(ctx context.Context, tx *store.Tx, nodeID string, on bool) error {
 	_, err := tx.ExecContext(ctx, "UPDATE nodes SET draining = $2 WHERE id = $1", nodeID, on)
 	return wrap("note the drain of a node", err)
@@ -81,8 +80,7 @@ func wrap(what string, err error) error {
 }
 
 const (
-	touchNode = `UPDATE nodes SET started_at = $2, seen_at = $3, address = $4,
-    draining = CASE WHEN started_at = $2 THEN draining ELSE $5 END WHERE id = $1`
+	touchNode = `UPDATE nodes SET started_at = $2, seen_at = $3, address = $4, draining = $5 WHERE id = $1`
 
 	insertNode = `INSERT INTO nodes (id, started_at, seen_at, address, draining) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING`
 

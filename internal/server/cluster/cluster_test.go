@@ -80,36 +80,6 @@ func TestAReleasedLeaseIsFree(t *testing.T) {
 	})
 }
 
-func TestABeatUnderWayTakesNoDrainBack(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		beat := func(started int64, draining bool) func(ctx context.Context, tx *store.Tx) error {
-			return func(ctx context.Context, tx *store.Tx) error {
-				_, err := Beat(ctx, tx, Node{ID: "n", StartedAt: started, SeenAt: 1, Draining: draining})
-				return err
-			}
-		}
-		steps := []struct {
-			name string
-			do   func(ctx context.Context, tx *store.Tx) error
-			want bool
-		}{
-			{"its first beat", beat(1, false), false},
-			{"it is drained", func(ctx context.Context, tx *store.Tx) error { return SetDraining(ctx, tx, "n", true) }, true},
-			{"a beat from before", beat(1, false), true},
-			{"it begins anew", beat(2, false), false},
-			{"it was forgotten", func(ctx context.Context, tx *store.Tx) error { return Bury(ctx, tx, "n") }, false},
-			{"it drains and comes back", beat(2, true), true},
-		}
-		for _, s := range steps {
-			write(t, db, s.do)
-			nodes, err := Nodes(t.Context(), db.Read())
-			if got := len(nodes) == 1 && nodes[0].Draining; err != nil || got != s.want {
-				t.Errorf("%s: draining %v, want %v (%v)", s.name, got, s.want, err)
-			}
-		}
-	})
-}
-
 func TestANodeLearnsThatItWasTakenForDead(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		beat := func(n Node) (forgotten bool) {
