@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	"kici/internal/core/ci"
+	"kici/internal/core/wire"
 	decide "kici/internal/decide/contexts"
 	"kici/internal/kit/seal"
 	"kici/internal/server/contexts"
@@ -26,17 +27,25 @@ type jobSecrets struct {
 // ForJob resolves at the moment of dispatch.
 func (s jobSecrets) ForJob(ctx context.Context, in engine.Input, agentID string) (dispatch.Grant, error) {
 	grant, err := s.grant(ctx, in, agentID)
-	if errors.Is(err, seal.ErrUnreadable) || errors.Is(err, secrets.ErrReserved) || errors.Is(err, contexts.ErrUnusable) {
+	if unusable(err) {
 		return dispatch.Grant{}, dispatch.Permanent(err)
 	}
+	if err != nil {
+		return dispatch.Grant{}, err
+	}
+	grant.Registries, grant.InstallEnv, err = s.install(ctx, in)
 	return grant, err
+}
+
+func unusable(err error) bool {
+	return errors.Is(err, seal.ErrUnreadable) || errors.Is(err, secrets.ErrReserved) || errors.Is(err, contexts.ErrUnusable)
 }
 
 // grant merges, of least weight first: secret outputs, which never take the place of a secret that somebody set, the flat
 // scope, and the contexts in their order.
 func (s jobSecrets) grant(ctx context.Context, in engine.Input, agentID string) (g dispatch.Grant, err error) {
 	if in.Kind != ci.KindStandard {
-		return g, nil // it computes what other jobs are made of, and gets no secret to do so
+		return g, nil // it computes what other jobs are made of, and gets no other secret to do so
 	}
 	job := secrets.Job{RunID: in.RunID, JobID: in.JobID}
 	merged, err := s.resolve(ctx, in, job, agentID)
@@ -57,6 +66,43 @@ func (s jobSecrets) grant(ctx context.Context, in engine.Input, agentID string) 
 	maps.Copy(g.Secrets, merged.Secrets)
 	g.RunPublicKey, err = s.store.RunPublicKey(ctx, in.RunID)
 	return g, err
+}
+
+// install is what installing the dependencies of the job's workflow needs. A job that only starts an agent installs none.
+func (s jobSecrets) install(ctx context.Context, in engine.Input) (registries []wire.NpmRegistry, env map[string]string, err error) {
+	need, err := in.Workflow.Install(in.Tier)
+	if err != nil {
+		return nil, nil, dispatch.NotInstallable(err)
+	}
+	if len(need.Secrets) == 0 || in.Kind == ci.KindBringup {
+		return nil, nil, nil
+	}
+	merged, err := s.contexts.Resolve(ctx, contexts.Request{OrgID: in.OrgID, Job: secrets.Job{RunID: in.RunID, JobID: in.JobID},
+		Names: need.Contexts(), RoutingKey: in.RoutingKey, Tier: in.Tier})
+	if unusable(err) {
+		return nil, nil, dispatch.NotInstallable(err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	byContext := map[string]map[string]string{}
+	for _, c := range merged.Namespaced {
+		byContext[c.Context] = c.Secrets
+	}
+	values, err := need.Values(byContext)
+	if err != nil {
+		return nil, nil, dispatch.NotInstallable(err)
+	}
+	env = map[string]string{}
+	for i, value := range values {
+		if i < len(in.Workflow.Registries) { // their tokens come first
+			r := in.Workflow.Registries[i]
+			registries = append(registries, wire.NpmRegistry{URL: r.URL, Scope: r.Scope, AlwaysAuth: r.AlwaysAuth != nil && *r.AlwaysAuth, Token: value})
+			continue
+		}
+		env[need.Secrets[i].Ref.Secret] = value
+	}
+	return registries, env, nil
 }
 
 func (s jobSecrets) resolve(ctx context.Context, in engine.Input, job secrets.Job, agentID string) (decide.Merged, error) {

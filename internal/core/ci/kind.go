@@ -23,6 +23,9 @@ func InitJobName(workflow, target string) string { return "__init__" + workflow 
 // BuildJobName is the name of the job that packs source and dependencies.
 func BuildJobName(workflow string) string { return "__build__" + workflow }
 
+// InstallJobName stands for a job where installing the dependencies of a workflow is held.
+func InstallJobName(workflow string) string { return CutName("__install__" + workflow) }
+
 // BringupJobName is the name of the job that starts an agent on a host.
 func BringupJobName(workflow, agentID string) string {
 	return "__bringup__" + workflow + "__" + agentID

@@ -116,6 +116,10 @@ func (in Install) Contexts() []string {
 func (in Install) Protect(r Request) (Verdict, error) {
 	r.Occupying, r.Approval = 0, nil
 	v := Protect(r)
+	for i := range v.Holds {
+		why := &v.Holds[i].Reason
+		why.Message = ci.CutText(fmt.Sprintf("The secrets of %s that installing dependencies needs: %s", strings.Join(in.Contexts(), ", "), why.Message))
+	}
 	if len(v.Rejections) == 0 {
 		return v, nil
 	}
@@ -144,9 +148,23 @@ func (in Install) Values(byContext map[string]map[string]string) ([]string, erro
 	for i, s := range in.Secrets {
 		value, ok := byContext[s.Ref.Context][s.Ref.Secret]
 		if !ok {
-			return nil, fmt.Errorf("%s: environment '%s' has no secret '%s'", s.Field, s.Ref.Context, s.Ref.Secret)
+			return nil, s.missing()
 		}
 		values[i] = value
 	}
 	return values, nil
+}
+
+// Missing is the error of Values, from the keys of the secrets of the contexts alone.
+func (in Install) Missing(byContext map[string][]string) error {
+	for _, s := range in.Secrets {
+		if !slices.Contains(byContext[s.Ref.Context], s.Ref.Secret) {
+			return s.missing()
+		}
+	}
+	return nil
+}
+
+func (s InstallSecret) missing() error {
+	return fmt.Errorf("%s: environment '%s' has no secret '%s'", s.Field, s.Ref.Context, s.Ref.Secret)
 }

@@ -63,3 +63,21 @@ func (o *Outcome) Refuse(jobID string, f ci.InitFailure, now int64) {
 	reason := reasonOf(ci.ReasonInitFailure, f.Message, map[string]string{"category": f.Category})
 	o.end(Job{ID: jobID}, ci.JobFailed, reason, now).InitFailure = &f
 }
+
+// HeldAnew tells jobs whose hold was released that the next one keeps them.
+func HeldAnew(held []Job, why ci.Reason) (o Outcome) {
+	for _, job := range held {
+		o.Jobs = append(o.Jobs, JobChange{JobID: job.ID, Reason: &why})
+	}
+	return o
+}
+
+// FailHeld ends a run that was held as a whole, with all its open jobs, of which none was ever queued.
+func FailHeld(open []Job, f ci.InitFailure, now int64) Outcome {
+	reason := reasonOf(ci.ReasonInitFailure, f.Message, map[string]string{"category": f.Category})
+	o := Outcome{Run: &RunChange{InitFailure: &f, Reason: reason}}
+	for _, job := range open {
+		o.end(job, ci.JobFailed, reason, now)
+	}
+	return o
+}

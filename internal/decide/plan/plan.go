@@ -56,6 +56,7 @@ type Plan struct {
 	Edges       []Edge
 	Approval    *lockfile.Approval // holds the run before any job
 	Concurrency *lockfile.Concurrency
+	Secrets     WorkflowSecrets
 	InitFailure *ci.InitFailure
 	// Document is what it was planned from, for Decode, when jobs of the run give more jobs later; nil otherwise.
 	Document json.RawMessage
@@ -121,7 +122,7 @@ func Build(in Input) (Plan, error) {
 	}
 	b := newBuilder(in, event)
 	w := b.in.Workflow
-	p := Plan{Workflow: w.Name, TimeoutMs: w.TimeoutMs, Approval: w.Approval, Concurrency: w.Concurrency}
+	p := Plan{Workflow: w.Name, TimeoutMs: w.TimeoutMs, Approval: w.Approval, Concurrency: w.Concurrency, Secrets: secretsOf(w)}
 	if p.InitFailure = refuse(w); p.InitFailure != nil {
 		return p, nil
 	}
@@ -288,6 +289,7 @@ func (b *builder) prepare(j lockfile.Job) (ready prepared, open unresolved, refu
 
 // materialise adds the children of a job.
 func (b *builder) materialise(j lockfile.Job, ready prepared) error {
+	ready.proto.Contexts = secretsOf(b.in.Workflow).bind(ready.proto.Contexts)
 	shared, err := newConfig(b.in, b.asWritten(j), ready.proto.Contexts, ready.env)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"kici/internal/core/ci"
@@ -103,6 +104,38 @@ func (v *resolver) secrets(ctx context.Context, b decide.Bound) (map[string]stri
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	return v.vault.Open(ctx, b.Name, chosen)
+}
+
+// Keys lists the keys of the secrets that each of the contexts gives a job that is on no host of a fan-out. A context that
+// does not exist gives none. The refusal, for people, says why none can be told, now or at the next try.
+func (s *Store) Keys(ctx context.Context, orgID string, names []string) (keys map[string][]string, refusal string, err error) {
+	vault, err := s.secrets.Vault(ctx, secrets.Job{}, orgID)
+	if errors.Is(err, secrets.ErrNotConfigured) {
+		return nil, "secrets subsystem is not configured (KICI_SECRET_KEY missing)", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	bound, err := s.bound(ctx, s.db.Read(), orgID, names, "")
+	if err != nil {
+		return nil, "", err
+	}
+	keys = map[string][]string{}
+	for _, b := range bound {
+		if b.Context == nil {
+			continue
+		}
+		bindings, err := s.plainBindings(ctx, b.Context.ID)
+		if err != nil {
+			return nil, "", err
+		}
+		chosen, err := decide.Resolve(b.Name, bindings, vault.Places, nil, nil)
+		if err != nil {
+			return nil, err.Error(), nil
+		}
+		keys[b.Name] = slices.Sorted(maps.Keys(chosen))
+	}
+	return keys, "", nil
 }
 
 func (s *Store) plainBindings(ctx context.Context, contextID string) ([]decide.Binding, error) {

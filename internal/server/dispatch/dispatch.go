@@ -45,6 +45,8 @@ type Grant struct {
 	Variables    map[string]string    // environment variables of its contexts
 	Secrets      map[string]string    // all of them by key
 	Namespaced   ci.NamespacedSecrets // those of each context
+	Registries   []wire.NpmRegistry   // of packages, with their tokens
+	InstallEnv   map[string]string    // of the installation of dependencies
 	RunPublicKey string               // for which its agent seals secret outputs: X25519 SPKI DER, base64
 }
 

@@ -30,6 +30,11 @@ func Permanent(err error) error {
 	return &unusableError{category: ci.InitSecretResolution, message: fmt.Sprintf("Secret resolution failed: %v", err), cause: err}
 }
 
+// NotInstallable is Permanent for a secret without which the dependencies of a job cannot be installed.
+func NotInstallable(err error) error {
+	return &unusableError{category: ci.InitInstallSecrets, message: fmt.Sprintf("Install secrets cannot be resolved: %v", err), cause: err}
+}
+
 // frame builds the dispatch of a job: what is stored with it, and what is resolved only now, its secrets and what the
 // jobs that it needs have left.
 func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.JobDispatch, error) {
@@ -54,6 +59,7 @@ func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.Job
 		RepoURL: in.CloneURL, Ref: in.Ref, SHA: in.SHA,
 		JobConfig: in.Config, Timestamp: d.clock.Millis(), RequestID: in.RequestID,
 		Secrets: grant.Secrets, NamespacedSecrets: grant.Namespaced, RunPublicKey: grant.RunPublicKey, MaxLogSizeBytes: d.settings.MaxLogBytes,
+		NpmRegistries: grant.Registries, InstallEnvSecrets: grant.InstallEnv,
 		UpstreamJobOutputs:  outputs,
 		UpstreamJobStatuses: lifecycle.UpstreamStatuses(in.Upstreams, a.KnowsUnroutable),
 		OrgID:               in.OrgID, RepoID: in.Repo, CacheRefScope: in.CacheScope,

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 
@@ -130,9 +131,12 @@ func (e *Engine) sweepHolds(ctx context.Context, now int64) error {
 
 // slots are those of a group of one organisation: groups of one name are not the same in two. How many there are follows from
 // all contexts of the job that waits, of which the strictest counts.
-type slots struct{ orgID, group, names string }
+type slots struct {
+	orgID, group, names string
+	install             bool // installing dependencies takes none, and goes on as soon as there are any; the contexts are the group
+}
 
-func (s slots) key() string { return s.orgID + "\x00" + s.group }
+func (s slots) key() string { return fmt.Sprint(s.orgID, "\x00", s.group, "\x00", s.install) }
 
 // dueHolds lists the pending holds that a sweep may act on, those whose time is up and those that wait for a slot, with
 // the slots that the latter wait for, by key.
@@ -147,8 +151,14 @@ func (e *Engine) dueHolds(ctx context.Context, now int64) ([]contexts.Waiting, m
 	for rows.Next() {
 		var w contexts.Waiting
 		var of slots
-		if err := rows.Scan(&w.ID, &w.Type, &of.orgID, &of.group, &of.names, &w.CreatedAt, &w.ExpiresAt); err != nil {
+		var kept sql.NullString
+		if err := rows.Scan(&w.ID, &w.Type, &of.orgID, &of.group, &of.names, &kept, &w.CreatedAt, &w.ExpiresAt); err != nil {
 			return nil, nil, err
+		}
+		if kept.Valid && w.Type == ci.HoldConcurrency {
+			if err := of.installs(kept); err != nil {
+				return nil, nil, err
+			}
 		}
 		if w.Type == ci.HoldConcurrency {
 			w.Group = of.key()
@@ -162,6 +172,21 @@ func (e *Engine) dueHolds(ctx context.Context, now int64) ([]contexts.Waiting, m
 		out = append(out, w)
 	}
 	return out, groups, rows.Err()
+}
+
+// installs makes the slots those that installing the dependencies of a run waits for.
+func (s *slots) installs(kept sql.NullString) error {
+	secrets, err := decodeSecrets(kept)
+	if err != nil {
+		return err
+	}
+	in, err := secrets.Install("")
+	if err != nil {
+		return err
+	}
+	names, err := json.Marshal(in.Contexts())
+	s.names, s.group, s.install = string(names), string(names), true
+	return err
 }
 
 // freeSlots is how many jobs more of a group may go on.
@@ -181,6 +206,10 @@ func (e *Engine) freeSlots(ctx context.Context, of slots) (free int64, err error
 		limit := contexts.Aggregate(bound).ConcurrencyLimit
 		if limit == nil {
 			free = sweepBatch // the limit was taken away
+			return nil
+		}
+		if of.install {
+			free = min(*limit, 1) * sweepBatch
 			return nil
 		}
 		busy, err := busyIn(ctx, tx, of.orgID, of.group)
@@ -209,7 +238,9 @@ func (e *Engine) sweepHold(ctx context.Context, id string, status ci.HoldStatus)
 }
 
 // selectDueHolds takes those whose time is up first: many that wait for slots, which nothing bounds, must not hide them.
-const selectDueHolds = `SELECT h.id, h.hold_type, h.org_id, coalesce(j.slot_group, ''), coalesce(j.contexts, '[]'), h.created_at, coalesce(h.expires_at, 0)
+const selectDueHolds = `SELECT h.id, h.hold_type, h.org_id, coalesce(j.slot_group, ''), coalesce(j.contexts, '[]'), r.workflow_secrets,
+    h.created_at, coalesce(h.expires_at, 0)
 FROM held_runs h LEFT JOIN execution_jobs j ON j.job_id = h.job_id
+LEFT JOIN execution_runs r ON r.run_id = h.run_id AND h.hold_scope = 'workflow'
 WHERE h.status = 'pending' AND (h.expires_at <= $1 OR h.hold_type = 'concurrency')
 ORDER BY CASE WHEN h.expires_at <= $1 THEN 0 ELSE 1 END, h.created_at, h.id LIMIT $2`

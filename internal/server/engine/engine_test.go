@@ -33,6 +33,7 @@ type bench struct {
 	e     *engine.Engine
 	now   atomic.Int64
 	frame int
+	tier  ci.Tier // of who starts the runs to come
 }
 
 func newBench(t *testing.T, db *store.DB) *bench {

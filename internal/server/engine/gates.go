@@ -18,6 +18,9 @@ import (
 // like is trouble; a name that means nothing is bound to nil.
 type Contexts interface {
 	Bound(ctx context.Context, tx *store.Tx, orgID string, names []string) ([]contexts.Bound, error)
+	// Keys lists the keys of the secrets of each context. The refusal, for people, completes a sentence that says why none
+	// can be told, now or at the next try.
+	Keys(ctx context.Context, orgID string, names []string) (keys map[string][]string, refusal string, err error)
 }
 
 // guarded is what the gates ask about a job.
@@ -31,12 +34,15 @@ type guarded struct {
 
 // atDoor asks the gates of every job that an outcome would queue, and turns back those that they hold or refuse. Every
 // way into the queue leads through here.
-func (e *Engine) atDoor(ctx context.Context, tx *store.Tx, o *lifecycle.Outcome, now int64) error {
+func (e *Engine) atDoor(ctx context.Context, tx *store.Tx, run lifecycle.Run, o *lifecycle.Outcome, now int64) error {
 	var ask []string
 	for _, r := range o.Rows {
-		if r.Op == lifecycle.RowEnqueue && r.Guarded {
+		if r.Op == lifecycle.RowEnqueue && (r.Guarded || run.Status == ci.RunHeld) {
 			ask = append(ask, r.JobID)
 		}
+	}
+	if run.Status == ci.RunHeld {
+		return e.bar(ctx, tx, run.ID, o, ask)
 	}
 	admitted := map[string]int64{} // in this outcome, by group
 	for _, id := range ask {
@@ -93,7 +99,7 @@ func (e *Engine) ask(ctx context.Context, tx *store.Tx, g guarded, ready bool, a
 			return v, fmt.Errorf("find contexts of job %s: %w", g.jobID, err)
 		}
 	}
-	if r.Satisfied, err = satisfied(ctx, tx, g); err != nil {
+	if r.Satisfied, err = satisfied(ctx, tx, g.runID, g.jobID, ci.HoldJob); err != nil {
 		return v, err
 	}
 	if ready && contexts.Aggregate(r.Bound).ConcurrencyLimit != nil {
@@ -136,10 +142,10 @@ func (g guarded) hold(h contexts.Hold) newHold {
 	return n
 }
 
-// satisfied lists the holds that let a job go already, oldest first.
-func satisfied(ctx context.Context, tx *store.Tx, g guarded) ([]ci.HoldType, error) {
-	types, err := store.Texts(ctx, tx, `SELECT hold_type FROM held_runs WHERE run_id = $1 AND job_id = $2 AND hold_scope = 'job'
-AND status IN ('approved', 'released') ORDER BY resolved_at, id`, g.runID, g.jobID)
+// satisfied lists the holds that let a job, or what stands for one, go already, oldest first.
+func satisfied(ctx context.Context, tx *store.Tx, runID, jobID string, scope ci.HoldScope) ([]ci.HoldType, error) {
+	types, err := store.Texts(ctx, tx, `SELECT hold_type FROM held_runs WHERE run_id = $1 AND job_id = $2 AND hold_scope = $3
+AND status IN ('approved', 'released') ORDER BY resolved_at, id`, runID, jobID, string(scope))
 	out := make([]ci.HoldType, len(types))
 	for i, t := range types {
 		out[i] = ci.HoldType(t)

@@ -186,18 +186,15 @@ WHERE id = $1 AND status = 'pending'`, h.id, string(status), now, nullText(by)))
 	if h.scope == ci.HoldStep {
 		return e.answerStep(ctx, tx, h, status, why, now)
 	}
-	held := []string{h.jobID}
-	if h.scope == ci.HoldWorkflow {
-		if held, err = store.Texts(ctx, tx, selectHeldRoots, h.runID); err != nil {
-			return err
-		}
+	if h.jobID != "" && h.scope == ci.HoldWorkflow {
+		return e.resolveInstall(ctx, tx, run, h, holdEnd{status, by, why}, now)
+	}
+	held, err := e.heldBy(ctx, tx, h)
+	if err != nil {
+		return err
 	}
 	var outcomes []lifecycle.Outcome
-	for _, id := range held {
-		job, err := loadJob(ctx, tx, id)
-		if err != nil {
-			return err
-		}
+	for _, job := range held {
 		if status.LetsGo() {
 			outcomes = append(outcomes, lifecycle.HoldReleased(job))
 		} else {
@@ -205,6 +202,21 @@ WHERE id = $1 AND status = 'pending'`, h.id, string(status), now, nullText(by)))
 		}
 	}
 	return e.apply(ctx, tx, run, outcomes...)
+}
+
+// holdEnd is how a hold ended, and why when it does not let go.
+type holdEnd struct {
+	status ci.HoldStatus
+	by     string
+	why    *ci.Reason
+}
+
+func (e *Engine) heldBy(ctx context.Context, tx *store.Tx, h openHold) ([]lifecycle.Job, error) {
+	if h.scope == ci.HoldWorkflow {
+		return e.heldByWorkflow(ctx, tx, h.runID)
+	}
+	job, err := loadJob(ctx, tx, h.jobID)
+	return []lifecycle.Job{job}, err
 }
 
 // answerStep tells the agent that waits with a step. An agent that is away is told when it comes back with the job.
@@ -284,8 +296,4 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'pending', $12, $13, $14, 
 
 	selectHold = `SELECT org_id, job_id, hold_scope, hold_type, queue_type, status, step_index, agent_id, request_id, clauses
 FROM held_runs WHERE id = $1`
-
-	// The roots of a run: jobs that need nothing and were born with the hold on their workflow.
-	selectHeldRoots = `SELECT j.job_id FROM execution_jobs j WHERE j.run_id = $1 AND j.holds > 0 AND j.completed_at IS NULL
-AND NOT EXISTS (SELECT 1 FROM execution_job_needs n WHERE n.job_id = j.job_id) ORDER BY j.position`
 )

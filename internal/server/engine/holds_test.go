@@ -35,6 +35,17 @@ func (f fakeContexts) Bound(_ context.Context, _ *store.Tx, _ string, names []st
 	return out, nil
 }
 
+// Keys gives every context that exists one secret, TOKEN.
+func (f fakeContexts) Keys(_ context.Context, _ string, names []string) (map[string][]string, string, error) {
+	keys := map[string][]string{}
+	for _, name := range names {
+		if _, ok := f[name]; ok {
+			keys[name] = []string{"TOKEN"}
+		}
+	}
+	return keys, "", nil
+}
+
 // guard gives the engine of a bench contexts to ask.
 func (b *bench) guard(f fakeContexts) {
 	settings := engine.DefaultSettings()

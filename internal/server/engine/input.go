@@ -9,6 +9,7 @@ import (
 
 	"kici/internal/core/ci"
 	"kici/internal/decide/lifecycle"
+	"kici/internal/decide/plan"
 	"kici/internal/server/store"
 )
 
@@ -25,7 +26,8 @@ type Input struct {
 	RequestID    string
 	Config       json.RawMessage // with the event
 	CacheScope   string          // shared or isolated, "" for jobs that use no cache
-	Contexts     []string
+	Contexts     []string        // in the order in which they are laid over each other
+	Workflow     plan.WorkflowSecrets
 	Tier         ci.Tier // of the contributor, "" when nothing is known
 	Upstreams    []lifecycle.Upstream
 	UpstreamIDs  []string // of the same jobs, in the same order
@@ -36,10 +38,10 @@ type Input struct {
 func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 	in := Input{JobID: jobID}
 	var config, contexts string
-	var event, source, tier sql.NullString
+	var event, source, tier, kept sql.NullString
 	var needs bool
 	err := e.db.Read().QueryRowContext(ctx, selectInput, jobID).Scan(&in.RunID, &in.JobName, &in.Kind, &in.OrgID, &in.RoutingKey, &in.Repo,
-		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts, &source, &tier, &needs)
+		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts, &source, &tier, &kept, &needs)
 	if err != nil {
 		return in, fmt.Errorf("read job %s for its dispatch: %w", jobID, err)
 	}
@@ -47,6 +49,12 @@ func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 		return in, fmt.Errorf("decode contexts of job %s: %w", jobID, err)
 	}
 	in.Tier = ci.Tier(tier.String)
+	secrets, err := decodeSecrets(kept)
+	if err != nil {
+		return in, err
+	}
+	in.Workflow = secrets.WorkflowSecrets
+	in.Contexts = in.Workflow.MergeOrder(in.Contexts)
 	var up upstreams
 	if needs {
 		if up, err = upstreamsOf(ctx, e.db.Read(), jobID); err != nil {
@@ -177,7 +185,7 @@ func (e *Engine) CannotDispatch(ctx context.Context, jobID, category, message st
 
 const (
 	selectInput = `SELECT j.run_id, j.job_name, j.kind, r.org_id, r.routing_key, r.repo_identifier, j.repo_url, j.ref, j.sha, r.request_id,
-j.job_config, r.event, j.contexts, j.dynamic_source, r.trust_tier,
+j.job_config, r.event, j.contexts, j.dynamic_source, r.trust_tier, r.workflow_secrets,
 EXISTS (SELECT 1 FROM execution_job_needs n WHERE n.job_id = j.job_id) FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
 
 	selectUpstreams = `SELECT u.job_name, u.base_job_name, u.variant_kind, u.variant_label, u.status, u.outputs, u.group_name, u.job_id

@@ -49,7 +49,7 @@ func (c *chance) spawn() {
 			members += fmt.Sprintf(`,"needs":[{"name":%q,"runOn":%s}]`, names[rapid.IntRange(0, i-1).Draw(c.rt, "upstream")], on)
 		}
 		members += rapid.SampledFrom([]string{"", "", `,"dynamicEnv":true`, `,"matrix":{"_type":"dynamic"},"maxParallel":1`,
-			`,"matrix":{"_type":"static","values":["1","2","3"]},"maxParallel":2,"failFast":true`, `,"approval":{"clauses":[],"when":"always"}`}).Draw(c.rt, "kind")
+			`,"matrix":{"_type":"static","values":[]}`, `,"matrix":{"_type":"static","values":["1","2","3"]},"maxParallel":2,"failFast":true`, `,"approval":{"clauses":[],"when":"always"}`}).Draw(c.rt, "kind")
 		jobs = append(jobs, lockJob(name, members))
 	}
 	if rapid.Bool().Draw(c.rt, "generator") {
@@ -57,7 +57,7 @@ func (c *chance) spawn() {
 			lockJob("z", `,"needs":[{"group":"g"}],"dependsOnGroups":["g"]`))
 	}
 	rule := rapid.SampledFrom([]string{"", `,"concurrency":{"hasGroup":true,"cancelInProgress":false}`, `,"concurrency":{"hasGroup":true}`,
-		`,"approval":{"clauses":[],"when":"always"}`}).Draw(c.rt, "rule")
+		`,"approval":{"clauses":[],"when":"always"}`, tokens, tokens + `,"approval":{"clauses":[],"when":"always"}`}).Draw(c.rt, "rule")
 	c.plan(runID, nil, rule, jobs...)
 }
 
@@ -274,6 +274,11 @@ FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id LEFT JOIN dis
 WHERE r.completed_at IS NULL ORDER BY j.run_id, j.position`), "\n"))
 }
 
+// queuedWhileHeld lists the jobs that must not be in the queue yet, and the runs that are held by nothing.
+const queuedWhileHeld = `SELECT q.id FROM dispatch_queue q JOIN execution_runs r ON r.run_id = q.run_id WHERE r.status = 'held'
+UNION ALL SELECT r.run_id FROM execution_runs r WHERE (r.status = 'held') <> EXISTS (SELECT 1 FROM held_runs h
+    WHERE h.run_id = r.run_id AND h.status = 'pending' AND h.hold_scope = 'workflow' AND h.job_id <> '')`
+
 // settled are statements that list what must not be there once every run has ended.
 var settled = map[string]string{
 	"open jobs":                  "SELECT job_id FROM execution_jobs WHERE completed_at IS NULL",
@@ -301,9 +306,13 @@ func TestWhateverHappensEveryRunEndsAndNothingIsLeft(t *testing.T) {
 					Lifecycle: fleet.Static, MaxConcurrency: 2, NodeID: "node-1", ConnectionID: "c-" + id, LastSeenAt: b.now.Load()})
 			})
 		}
+		b.guard(fakeContexts{"prod": {RequiredReviewers: []string{"anna"}}, "base": {WaitTimerSeconds: number(60)}})
 		c := &chance{bench: b, rt: rt, given: map[string]string{}, running: map[string]string{}, begun: map[string]int{}}
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			c.step()
+			if early := c.list(queuedWhileHeld); len(early) > 0 {
+				rt.Fatalf("queued while their run is held: %q", early)
+			}
 		}
 		c.drain()
 		for what, query := range settled {

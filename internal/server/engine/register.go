@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"kici/internal/core/ci"
+	"kici/internal/core/lockfile"
 	"kici/internal/decide/contexts"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/decide/plan"
@@ -25,8 +26,12 @@ func (e *Engine) Register(ctx context.Context, r Registration, also ...func(ctx 
 	if err != nil {
 		return err
 	}
+	secrets, err := e.vet(ctx, r)
+	if err != nil {
+		return err
+	}
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		if err := e.register(ctx, tx, r, keepKey); err != nil {
+		if err := e.register(ctx, tx, r, secrets, keepKey); err != nil {
 			return err
 		}
 		for _, do := range also {
@@ -38,7 +43,7 @@ func (e *Engine) Register(ctx context.Context, r Registration, also ...func(ctx 
 	})
 }
 
-func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, keepKey func(ctx context.Context, tx *store.Tx, runID string) error) error {
+func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, secrets vetted, keepKey func(ctx context.Context, tx *store.Tx, runID string) error) error {
 	now := e.clock.Millis()
 	if r.ParentRunID != "" {
 		if err := admitRepetition(ctx, tx, r, now); err != nil {
@@ -53,7 +58,7 @@ func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, kee
 		return err
 	}
 	run := lifecycle.Run{ID: r.RunID, Status: ci.RunPending, CreatedAt: now, TimeoutMs: r.Plan.TimeoutMs}
-	failure, err := e.admission(ctx, tx, r.Plan)
+	hold, failure, err := e.admission(ctx, tx, r, secrets)
 	if err != nil {
 		return err
 	}
@@ -63,15 +68,20 @@ func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, kee
 	if err := keepKey(ctx, tx, r.RunID); err != nil {
 		return err
 	}
-	return e.registerJobs(ctx, tx, run, r, now)
+	if hold != nil {
+		if err := e.holdRun(ctx, tx, &run, installerOf(r, secrets.install), *hold, now); err != nil {
+			return err
+		}
+	}
+	return e.registerJobs(ctx, tx, run, r, hold, now)
 }
 
 // registerJobs writes the jobs of a new run with their first states. Gates read the rows of the jobs that they are asked
 // about, so where there are any, the states follow.
-func (e *Engine) registerJobs(ctx context.Context, tx *store.Tx, run lifecycle.Run, r Registration, now int64) error {
+func (e *Engine) registerJobs(ctx context.Context, tx *store.Tx, run lifecycle.Run, r Registration, hold *contexts.Hold, now int64) error {
 	in := newInsertion(r.RunID, checkout{r.CloneURL, r.CheckoutRef, r.SHA}, now)
 	planned := plannedJobs(r.Plan, now)
-	open := r.Plan.Approval == nil && !slices.ContainsFunc(planned, func(p lifecycle.Planned) bool { return p.Job.Guarded })
+	open := hold == nil && r.Plan.Approval == nil && !slices.ContainsFunc(planned, func(p lifecycle.Planned) bool { return p.Job.Guarded })
 	var first lifecycle.Outcome
 	if open {
 		var err error
@@ -87,7 +97,7 @@ func (e *Engine) registerJobs(ctx context.Context, tx *store.Tx, run lifecycle.R
 		return err
 	}
 	if !open {
-		if err := e.guardPlan(ctx, tx, r, planned, now); err != nil {
+		if err := e.guardPlan(ctx, tx, r, hold, planned, now); err != nil {
 			return err
 		}
 		first = lifecycle.Register(planned, now)
@@ -95,15 +105,17 @@ func (e *Engine) registerJobs(ctx context.Context, tx *store.Tx, run lifecycle.R
 	return e.apply(ctx, tx, run, first)
 }
 
-// guardPlan asks the gates of the jobs of a new run, and holds its roots where the whole workflow asks for an approval.
-func (e *Engine) guardPlan(ctx context.Context, tx *store.Tx, r Registration, planned []lifecycle.Planned, now int64) error {
+// guardPlan asks the gates of the jobs of a new run, and holds its roots where the run is held, or the whole workflow asks
+// for an approval. People are asked for that only once nothing else holds the run.
+func (e *Engine) guardPlan(ctx context.Context, tx *store.Tx, r Registration, held *contexts.Hold, planned []lifecycle.Planned, now int64) (err error) {
 	var all *ci.Reason
-	if r.Plan.Approval != nil {
-		hold := contexts.Protect(contexts.Request{Approval: r.Plan.Approval}).Holds[0]
-		if err := e.open(ctx, tx, newHold{runID: r.RunID, orgID: r.OrgID, scope: ci.HoldWorkflow, hold: hold}, now); err != nil {
+	switch {
+	case held != nil:
+		all = &held.Reason
+	case r.Plan.Approval != nil:
+		if all, err = e.openApproval(ctx, tx, r.RunID, r.OrgID, r.Plan.Approval, now); err != nil {
 			return err
 		}
-		all = &hold.Reason
 	}
 	for i := range planned {
 		p := &planned[i]
@@ -126,8 +138,39 @@ func (e *Engine) guardPlan(ctx context.Context, tx *store.Tx, r Registration, pl
 	return nil
 }
 
-// admission tells why no job of the plan may be made at all.
-func (e *Engine) admission(ctx context.Context, tx *store.Tx, p plan.Plan) (*ci.InitFailure, error) {
+// openApproval asks people about a whole workflow, and gives what its jobs wait for then.
+func (e *Engine) openApproval(ctx context.Context, tx *store.Tx, runID, orgID string, a *lockfile.Approval, now int64) (*ci.Reason, error) {
+	hold := contexts.Protect(contexts.Request{Approval: a}).Holds[0]
+	err := e.open(ctx, tx, newHold{runID: runID, orgID: orgID, scope: ci.HoldWorkflow, hold: hold}, now)
+	return &hold.Reason, err
+}
+
+// holdRun makes a new run one that is held as a whole.
+func (e *Engine) holdRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, i installer, hold contexts.Hold, now int64) error {
+	if err := storeRun(ctx, tx, run, lifecycle.RunChange{Status: ci.RunHeld}); err != nil {
+		return err
+	}
+	return e.openInstall(ctx, tx, i, hold, now)
+}
+
+// admission tells why no job of the plan may be made at all, or what holds them all.
+func (e *Engine) admission(ctx context.Context, tx *store.Tx, r Registration, secrets vetted) (*contexts.Hold, *ci.InitFailure, error) {
+	failure, err := e.crowded(ctx, tx, r.Plan)
+	if err != nil || failure != nil {
+		return nil, failure, err
+	}
+	if secrets.failure != nil {
+		return nil, secrets.failure, nil
+	}
+	hold, failure, err := e.askInstall(ctx, tx, installerOf(r, secrets.install), nil)
+	if err == nil && hold == nil && failure == nil && secrets.missing != nil {
+		failure = runFailure(ci.InitInstallSecrets, secrets.missing.Error())
+	}
+	return hold, failure, err
+}
+
+// crowded tells why a plan makes no jobs, or there is no room for them.
+func (e *Engine) crowded(ctx context.Context, tx *store.Tx, p plan.Plan) (*ci.InitFailure, error) {
 	if p.InitFailure != nil {
 		return p.InitFailure, nil
 	}
@@ -190,11 +233,15 @@ func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) (bo
 		}
 		concurrency = nullText(string(raw))
 	}
+	secrets, err := encodeSecrets(r.Plan)
+	if err != nil {
+		return false, err
+	}
 	created, err := store.Changed(tx.ExecContext(ctx, insertRunRow, r.RunID, r.OrgID, r.RoutingKey, ci.CutName(r.Plan.Workflow),
 		r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA), nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)),
 		nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)), nullText(ci.CutName(r.Sender)), nullText(ci.CutName(r.TriggeredBy)),
 		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event)), nullText(string(r.Plan.Document)), concurrency,
-		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth))
+		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth, secrets))
 	if err != nil {
 		return false, fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}
@@ -205,7 +252,7 @@ const (
 	insertRunRow = `INSERT INTO execution_runs (run_id, org_id, routing_key, workflow_name, status, provider, repo_identifier, ref, sha,
     delivery_id, request_id, trigger_event, trigger_decision, commit_message, sender, triggered_by, lock_file_source,
     workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode,
-    context, trust_tier, chain_depth)
-VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)
+    context, trust_tier, chain_depth, workflow_secrets)
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
 ON CONFLICT (run_id) DO NOTHING`
 )

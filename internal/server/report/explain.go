@@ -147,11 +147,11 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 	return e
 }
 
-// holdsOf are the open holds on a job: its own, those of its steps, and for a job that needs nothing the workflow's.
+// holdsOf are the open holds on a job: its own, those of its steps, and for a job that needs nothing more the workflow's.
 func (x explainer) holdsOf(j adminwire.Job) []Hold {
 	var out []Hold
 	for _, h := range x.holds {
-		if h.JobID != nil && *h.JobID == j.JobID || h.JobID == nil && len(j.Needs) == 0 && !j.Status.Terminal() {
+		if h.JobID != nil && *h.JobID == j.JobID || h.HoldScope == ci.HoldWorkflow && len(x.openNeeds(j)) == 0 && !j.Status.Terminal() {
 			out = append(out, h)
 		}
 	}
