@@ -33,11 +33,12 @@ func (s WorkflowSecrets) Install(tier ci.Tier) (contexts.Install, error) {
 func (s WorkflowSecrets) bind(own []string) []string { return slices.Concat(own, s.Contexts) }
 
 // MergeOrder are the bound contexts of a job in the order in which they are laid over each other: its own go over those
-// of its workflow.
+// of its workflow, and one that both name stands where the job has it.
 func (s WorkflowSecrets) MergeOrder(bound []string) []string {
 	own := len(bound) - len(s.Contexts)
 	if own < 0 {
 		return bound // the job works for others
 	}
-	return slices.Concat(bound[own:], bound[:own])
+	first := slices.DeleteFunc(slices.Clone(bound[own:]), func(name string) bool { return slices.Contains(bound[:own], name) })
+	return slices.Concat(first, bound[:own])
 }

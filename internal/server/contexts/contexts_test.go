@@ -279,3 +279,21 @@ func TestAContextThatIsGoneOrDisabledEndsTheJob(t *testing.T) {
 		}
 	})
 }
+
+func TestKeysTellWhichSecretsAContextGives(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		r := newRig(t, db)
+		r.put("prod", nil, nil, "prod/**", "hosts/${host}")
+		r.secret("prod/app", "TOKEN", "v")
+		r.secret("hosts/web-1", "HOST", "v")
+		r.secret("elsewhere", "OTHER", "v")
+		keys, refusal, err := r.Keys(t.Context(), "o", []string{"prod", "gone"})
+		if diff := cmp.Diff(map[string][]string{"prod": {"TOKEN"}}, keys); err != nil || refusal != "" || diff != "" {
+			t.Errorf("%v %q %s", err, refusal, diff)
+		}
+		keyless := New(db, time.Now, secrets.New(db, nil, time.Now), nil)
+		if _, refusal, err := keyless.Keys(t.Context(), "o", []string{"prod"}); err != nil || !strings.Contains(refusal, "KICI_SECRET_KEY missing") {
+			t.Errorf("without a master key: %q, %v", refusal, err)
+		}
+	})
+}

@@ -45,8 +45,23 @@ func newFloor(t *testing.T, db *store.DB) *floor {
 	settings := engine.DefaultSettings()
 	settings.NodeID = "n"
 	f.Engine = engine.New(engine.Deps{DB: db, Clock: func() time.Time { return time.UnixMilli(f.millis) }, Log: slog.New(slog.DiscardHandler),
-		Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke()})
+		Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke(), Contexts: reviewed{}})
 	return f
+}
+
+// reviewed are contexts of any name, which have one secret and want anna's approval.
+type reviewed struct{}
+
+func (reviewed) Bound(_ context.Context, _ *store.Tx, _ string, names []string) ([]contexts.Bound, error) {
+	var out []contexts.Bound
+	for _, name := range names {
+		out = append(out, contexts.Bound{Name: name, Context: &contexts.Context{Name: name, Enabled: true, RequiredReviewers: []string{"anna"}}})
+	}
+	return out, nil
+}
+
+func (reviewed) Keys(_ context.Context, _ string, names []string) (map[string][]string, string, error) {
+	return map[string][]string{names[0]: {"TOKEN"}}, "", nil
 }
 
 // register plans a run of one workflow.
@@ -221,6 +236,12 @@ var situations = []struct {
 	{"held workflow", func(f *floor) {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux")), job("after", on("linux"))}, Approval: &lockfile.Approval{When: "always"},
 			Edges: []plan.Edge{{Job: "after", Upstream: "build", RunOn: []ci.JobStatus{ci.JobSuccess}}}})
+		f.holdIDs()
+	}},
+	{"held for install secrets", func(f *floor) {
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux")), job("after", on("linux"))},
+			Secrets: plan.WorkflowSecrets{InstallEnv: []string{"prod:TOKEN"}},
+			Edges:   []plan.Edge{{Job: "after", Upstream: "build", RunOn: []ci.JobStatus{ci.JobSuccess}}}})
 		f.holdIDs()
 	}},
 	{"concurrency", func(f *floor) {
