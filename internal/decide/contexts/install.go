@@ -117,6 +117,7 @@ func (in Install) Protect(r Request) (Verdict, error) {
 	r.Occupying, r.Approval = 0, nil
 	v := Protect(r)
 	for i := range v.Holds {
+		v.Holds[i].ReplacesOlder = false // those who wait for the slots lose nothing to what takes none
 		why := &v.Holds[i].Reason
 		why.Message = ci.CutText(fmt.Sprintf("The secrets of %s that installing dependencies needs: %s", strings.Join(in.Contexts(), ", "), why.Message))
 	}

@@ -88,6 +88,7 @@ func TestInstallAsksEachContextOnce(t *testing.T) {
 		{"missing for a variable", on(Context{}), nil, "installEnv: refers to environment 'base' which does not exist", []ci.HoldType{}},
 		{"rejected", on(Context{}), on(Context{BranchRestrictions: []string{"main"}}), "environment 'base' install gate reject: branch 'dev' not allowed", []ci.HoldType{}},
 		{"held", on(Context{RequiredReviewers: []string{"anna"}}), on(Context{WaitTimerSeconds: number(5)}), "", []ci.HoldType{ci.HoldReviewer, ci.HoldTimer}},
+		{"no slot", on(Context{ConcurrencyLimit: number(0), ConcurrencyStrategy: CancelPending}), on(Context{}), "", []ci.HoldType{ci.HoldConcurrency}},
 	}
 	for _, tt := range tests {
 		v, err := in.Protect(Request{
@@ -96,6 +97,11 @@ func TestInstallAsksEachContextOnce(t *testing.T) {
 		})
 		if (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
 			t.Errorf("%s: %v", tt.name, err)
+		}
+		for _, h := range v.Holds {
+			if !strings.HasPrefix(h.Reason.Message, "The secrets of prod, base that installing dependencies needs: ") || h.ReplacesOlder {
+				t.Errorf("%s: hold %+v", tt.name, h)
+			}
 		}
 		if diff := cmp.Diff(tt.holds, types(v.Holds)); diff != "" || (err != nil) != (len(v.Rejections) > 0) {
 			t.Errorf("%s: %s rejections %v", tt.name, diff, v.Rejections)
@@ -108,6 +114,12 @@ func TestInstallNamesTheSecretThatIsMissing(t *testing.T) {
 	got, err := in.Values(map[string]map[string]string{"prod": {"A": "1"}, "base": {"B": ""}})
 	if diff := cmp.Diff([]string{"1", ""}, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
+	}
+	if err := in.Missing(map[string][]string{"prod": {"A"}, "base": {"B"}}); err != nil {
+		t.Error(err)
+	}
+	if err := in.Missing(map[string][]string{"prod": {"A", "B"}}); err == nil || err.Error() != "installEnv[0]: environment 'base' has no secret 'B'" {
+		t.Errorf("error %v", err)
 	}
 	if _, err := in.Values(map[string]map[string]string{"prod": {"A": "1", "B": "2"}}); err == nil || err.Error() != "installEnv[0]: environment 'base' has no secret 'B'" {
 		t.Errorf("error %v", err)

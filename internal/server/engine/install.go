@@ -31,9 +31,12 @@ func (e *Engine) vet(ctx context.Context, r Registration) (v vetted, err error) 
 	}
 	if len(asked.Contexts) > 0 {
 		_, refusal, err := e.keys(ctx, r.OrgID, asked.Contexts)
-		if err != nil || refusal != "" {
-			v.failure = runFailure(ci.InitSecretResolution, "Workflow declares secret contexts but "+refusal)
+		if err != nil {
 			return v, err
+		}
+		if refusal != "" {
+			v.failure = runFailure(ci.InitSecretResolution, "Workflow declares secret contexts but "+refusal)
+			return v, nil
 		}
 	}
 	if v.install, err = asked.Install(r.TrustTier); err != nil {
@@ -47,11 +50,13 @@ func (e *Engine) vet(ctx context.Context, r Registration) (v vetted, err error) 
 		return v, nil
 	}
 	keys, refusal, err := e.keys(ctx, r.OrgID, v.install.Contexts())
-	if err != nil || refusal != "" {
-		v.failure = runFailure(ci.InitInstallSecrets, "Workflow declares install secrets but "+refusal)
+	if err != nil {
 		return v, err
 	}
 	v.missing = v.install.Missing(keys)
+	if refusal != "" {
+		v.failure = runFailure(ci.InitInstallSecrets, "Workflow declares install secrets but "+refusal)
+	}
 	return v, nil
 }
 
@@ -219,7 +224,7 @@ func encodeSecrets(p plan.Plan) (sql.NullString, error) {
 	if err != nil {
 		return sql.NullString{}, fmt.Errorf("encode references to secrets: %w", err)
 	}
-	return nullText(ci.CleanText(string(raw))), nil
+	return nullText(string(raw)), nil
 }
 
 func decodeSecrets(text sql.NullString) (k keptSecrets, err error) {
