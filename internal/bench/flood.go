@@ -73,22 +73,8 @@ func (f *flood) post(ctx context.Context, m wire.Message) error {
 	if err := f.await(ctx, window-1); err != nil {
 		return err
 	}
-	f.sent = append(f.sent, idOf(m))
+	f.sent = append(f.sent, wire.ID(m))
 	return f.send(ctx, m)
-}
-
-func idOf(m wire.Message) string {
-	switch m := m.(type) {
-	case wire.JobAck:
-		return m.MessageID
-	case wire.JobStatus:
-		return m.MessageID
-	case wire.StepStatus:
-		return m.MessageID
-	case wire.LogChunk:
-		return m.MessageID
-	}
-	return ""
 }
 
 // await waits until at most so many frames are not acknowledged. An acknowledgement stands for all frames before it: the

@@ -13,34 +13,9 @@ func (l *Ledger) Post(m wire.Message, e Entry) bool {
 		return false
 	}
 	e.raw = raw
-	e.ID = messageID(m)
+	e.ID = wire.ID(m)
 	return l.add(&e)
 }
 
 // Send posts a frame that belongs to no job.
 func (l *Ledger) Send(k Keep, m wire.Message) { l.Post(m, Entry{Keep: k}) }
-
-// messageID is the id by which the server acknowledges a frame or answers it.
-func messageID(m wire.Message) string {
-	switch m := m.(type) {
-	case wire.JobAck:
-		return m.MessageID
-	case wire.JobStatus:
-		return m.MessageID
-	case wire.StepStatus:
-		return m.MessageID
-	case wire.LogChunk:
-		return m.MessageID
-	case wire.ConcurrencyReport:
-		return m.MessageID
-	case wire.ApprovalRequest:
-		return m.MessageID
-	case wire.CacheUploadRequest:
-		return m.MessageID
-	case wire.ArtifactUploadRequest:
-		return m.MessageID
-	case wire.ArtifactCommitRequest:
-		return m.MessageID
-	}
-	return ""
-}
