@@ -63,7 +63,7 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 
 // admit stores an outcome, without the jobs that their gates do not let into the queue.
 func (e *Engine) admit(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o *lifecycle.Outcome, now int64) error {
-	if err := e.atDoor(ctx, tx, *run, o, now); err != nil {
+	if err := e.atDoor(ctx, tx, o, now); err != nil {
 		return err
 	}
 	return e.storeOutcome(ctx, tx, run, *o, now)

@@ -34,15 +34,12 @@ type guarded struct {
 
 // atDoor asks the gates of every job that an outcome would queue, and turns back those that they hold or refuse. Every
 // way into the queue leads through here.
-func (e *Engine) atDoor(ctx context.Context, tx *store.Tx, run lifecycle.Run, o *lifecycle.Outcome, now int64) error {
+func (e *Engine) atDoor(ctx context.Context, tx *store.Tx, o *lifecycle.Outcome, now int64) error {
 	var ask []string
 	for _, r := range o.Rows {
-		if r.Op == lifecycle.RowEnqueue && (r.Guarded || run.Status == ci.RunHeld) {
+		if r.Op == lifecycle.RowEnqueue && r.Guarded {
 			ask = append(ask, r.JobID)
 		}
-	}
-	if run.Status == ci.RunHeld {
-		return e.bar(ctx, tx, run.ID, o, ask)
 	}
 	admitted := map[string]int64{} // in this outcome, by group
 	for _, id := range ask {

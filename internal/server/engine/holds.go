@@ -193,15 +193,37 @@ WHERE id = $1 AND status = 'pending'`, h.id, string(status), now, nullText(by)))
 	if err != nil {
 		return err
 	}
+	if !status.LetsGo() {
+		return e.refuse(ctx, tx, run, h, held, *why, now)
+	}
 	var outcomes []lifecycle.Outcome
 	for _, job := range held {
-		if status.LetsGo() {
-			outcomes = append(outcomes, lifecycle.HoldReleased(job))
-		} else {
-			outcomes = append(outcomes, lifecycle.HoldRefused(job, *why, now))
-		}
+		outcomes = append(outcomes, lifecycle.HoldReleased(job))
 	}
 	return e.apply(ctx, tx, run, outcomes...)
+}
+
+// refuse ends what a hold held. Of a workflow those go first that waited for it alone: most others are then skipped, and one
+// that would run because of their end must not.
+func (e *Engine) refuse(ctx context.Context, tx *store.Tx, run lifecycle.Run, h openHold, held []lifecycle.Job, why ci.Reason, now int64) error {
+	var first []lifecycle.Outcome
+	for _, job := range held {
+		if job.NeedsSatisfied || h.scope != ci.HoldWorkflow {
+			first = append(first, lifecycle.HoldRefused(job, why, now))
+		}
+	}
+	if err := e.apply(ctx, tx, run, first...); err != nil || h.scope != ci.HoldWorkflow {
+		return err
+	}
+	held, err := e.heldBy(ctx, tx, h)
+	if err != nil {
+		return err
+	}
+	var rest []lifecycle.Outcome
+	for _, job := range held {
+		rest = append(rest, lifecycle.HoldRefused(job, why, now))
+	}
+	return e.apply(ctx, tx, run, rest...)
 }
 
 // holdEnd is how a hold ended, and why when it does not let go.

@@ -157,6 +157,28 @@ func TestAHeldWorkflowHoldsItsRoots(t *testing.T) {
 	})
 }
 
+// TestNothingOfAHeldWorkflowRunsForWhatFailed has a job that waits for the failure of one that is born failed, and one that
+// waits for the failure of one that is refused.
+func TestNothingOfAHeldWorkflowRunsForWhatFailed(t *testing.T) {
+	members := `,"approval":{"clauses":[],"when":"always"}`
+	after := func(name string) string { return `,"needs":[{"name":"` + name + `","runOn":["failed"]}]` }
+	each(t, func(b *bench) {
+		plan := func(run string) string {
+			b.plan(run, nil, members, lockJob("broken", `,"matrix":{"_type":"static","values":[]}`), lockJob("clean", after("broken")),
+				lockJob("build", ""), lockJob("tell", after("build")))
+			b.wantStates(run, "broken=failed clean=pending build=pending tell=pending")
+			return b.hold(run)
+		}
+		b.decide(plan("yes"), "anna", contexts.Approve)
+		b.wantStates("yes", "broken=failed clean=queued build=queued tell=pending")
+		b.decide(plan("no"), "anna", contexts.Reject)
+		b.wantStates("no", "broken=failed clean=failed build=failed tell=failed")
+		if status := b.runStatus("no"); status != "failed" {
+			t.Errorf("the run is %s", status)
+		}
+	})
+}
+
 func TestTheEndOfARunClosesItsHolds(t *testing.T) {
 	each(t, func(b *bench) {
 		b.plan("r", nil, "", lockJob("test", ""), lockJob("deploy", `,"needs":["test"]`+approval))

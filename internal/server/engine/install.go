@@ -115,25 +115,6 @@ func (e *Engine) openInstall(ctx context.Context, tx *store.Tx, i installer, h c
 		context: i.install.Contexts()[0], hold: h}, now)
 }
 
-// bar turns back whatever an outcome would queue of a run that is held as a whole.
-func (e *Engine) bar(ctx context.Context, tx *store.Tx, runID string, o *lifecycle.Outcome, ask []string) error {
-	if len(ask) == 0 {
-		return nil
-	}
-	var text sql.NullString
-	if err := tx.QueryRowContext(ctx, selectWorkflowHold, runID).Scan(&text); err != nil {
-		return fmt.Errorf("load what holds run %s: %w", runID, err)
-	}
-	why, err := decodeReason(text)
-	if err != nil {
-		return err
-	}
-	for _, id := range ask {
-		o.Keep(id, *why)
-	}
-	return nil
-}
-
 // resolveInstall acts on the end of a hold that kept a whole run: the next gate is asked, or the run goes on, or it ends.
 func (e *Engine) resolveInstall(ctx context.Context, tx *store.Tx, run lifecycle.Run, h openHold, end holdEnd, now int64) error {
 	if !end.status.LetsGo() {
@@ -257,8 +238,6 @@ func loadInstaller(ctx context.Context, tx *store.Tx, runID string) (installer, 
 
 const (
 	selectInstaller = `SELECT org_id, workflow_name, ref, trigger_event, repo_identifier, trust_tier, workflow_secrets FROM execution_runs WHERE run_id = $1`
-
-	selectWorkflowHold = `SELECT reason FROM held_runs WHERE run_id = $1 AND hold_scope = 'workflow' AND status = 'pending' ORDER BY created_at, id LIMIT 1`
 
 	// Every hold of a job counts, and its own are known, so one more is the workflow's.
 	selectHeldByWorkflow = `SELECT j.job_id FROM execution_jobs j WHERE j.run_id = $1 AND j.completed_at IS NULL AND j.holds >

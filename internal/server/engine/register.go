@@ -105,7 +105,7 @@ func (e *Engine) registerJobs(ctx context.Context, tx *store.Tx, run lifecycle.R
 	return e.apply(ctx, tx, run, first)
 }
 
-// guardPlan asks the gates of the jobs of a new run, and holds its roots where the run is held, or the whole workflow asks
+// guardPlan asks the gates of the jobs of a new run, and holds all of them where the run is held, or the whole workflow asks
 // for an approval. People are asked for that only once nothing else holds the run.
 func (e *Engine) guardPlan(ctx context.Context, tx *store.Tx, r Registration, held *contexts.Hold, planned []lifecycle.Planned, now int64) (err error) {
 	var all *ci.Reason
@@ -131,7 +131,7 @@ func (e *Engine) guardPlan(ctx context.Context, tx *store.Tx, r Registration, he
 				p.Job.Holds, p.Job.HoldReason = 1, why
 			}
 		}
-		if all != nil && len(p.Needs) == 0 {
+		if all != nil { // those that need others, too: what they need may have failed at its birth
 			p.Job.Holds, p.Job.HoldReason = p.Job.Holds+1, all
 		}
 	}
