@@ -117,7 +117,8 @@ type ackedLine struct {
 	stepKey
 	Agent string // that sent it
 	Text  string
-	At    int64
+	Sent  int64 // when it was on its way to the server
+	At    int64 // when its acknowledgement was on its way back
 }
 
 // ackedEnd is the report of a job's end.

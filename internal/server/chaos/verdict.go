@@ -394,12 +394,13 @@ func (c *check) groups() {
 	}
 }
 
-// had tells whether a job was with an agent at a time, or has been with it last. What comes from an agent that no longer
-// has the job is acknowledged and dropped: it would be sent for ever otherwise.
-func (c *check) had(jobID, agent string, at int64) bool {
+// had tells whether a job was with an agent for all of a time, by one attempt, or has been with it last. What comes from an
+// agent that no longer has the job is acknowledged and dropped: it would be sent for ever otherwise. When the server took it is
+// not known but for the moments when it was sent and acknowledged; meanwhile the job may have gone and come back.
+func (c *check) had(jobID, agent string, since, at int64) bool {
 	list := c.attempt[jobID]
 	for i, a := range list {
-		if a.Agent == agent && a.Claimed <= at && (i == len(list)-1 || at < a.Ended) {
+		if a.Agent == agent && a.Claimed <= since && (i == len(list)-1 || at < a.Ended) {
 			return true
 		}
 	}
@@ -408,7 +409,7 @@ func (c *check) had(jobID, agent string, at int64) bool {
 
 func (c *check) ackedEnds() {
 	for _, e := range c.Acked.Ends {
-		if j := c.jobs[e.Job]; c.had(e.Job, e.Agent, e.At) && (j.Ended == 0 || j.Ended > e.At) {
+		if j := c.jobs[e.Job]; c.had(e.Job, e.Agent, e.At, e.At) && (j.Ended == 0 || j.Ended > e.At) {
 			c.fail("the end of %s as %s was acknowledged at %d, and it has ended at %d as %s", c.name(e.Job), e.Status, e.At, j.Ended, j.Status)
 		}
 	}

@@ -89,7 +89,7 @@ func (f *facts) addStep(s stepFact, e execution) {
 	lines := []string{"what the system says by itself"}
 	for n := range stepLines[s.Name] {
 		lines = append(lines, fmt.Sprintf("%s %s %d/%d", e.Token, s.Name, n+1, stepLines[s.Name]))
-		f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: s.stepKey, Agent: e.Agent, Text: lines[n+1], At: e.Last})
+		f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: s.stepKey, Agent: e.Agent, Text: lines[n+1], Sent: e.Last, At: e.Last})
 	}
 	f.Logs[s.stepKey] = lines
 }
@@ -158,7 +158,7 @@ func TestWhatIsAllowedPasses(t *testing.T) {
 		}},
 		{"an agent that ended between two jobs", func(f *facts) { f.Ends = []agentEnd{{"agent-0", f.execution("pack").Last + 1}} }},
 		{"a line that came too late to be stored", func(f *facts) {
-			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", 0}, Agent: "agent-0", Text: "late", At: f.job("ladder/build").Ended + late + 1})
+			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", 0}, Agent: "agent-0", Text: "late", Sent: f.job("ladder/build").Ended + late + 1, At: f.job("ladder/build").Ended + late + 1})
 		}},
 		{"a line of an agent that no longer had the job", func(f *facts) {
 			first := *f.attempt("ladder/build")
@@ -166,7 +166,16 @@ func TestWhatIsAllowedPasses(t *testing.T) {
 			first.Agent, first.Claimed, first.Ended, first.Outcome = "agent-1", 5000, 9000, "dispatch ack timeout"
 			f.Attempts = append(f.Attempts, first)
 			f.row("ladder/build").Requeued = 1
-			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: "agent-1", Text: "cloned", At: 9001})
+			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: "agent-1", Text: "cloned", Sent: 9001, At: 9001})
+		}},
+		{"a line of an agent from which the job went and to which it came back", func(f *facts) {
+			last := f.attempt("ladder/build")
+			last.Number = 2
+			first := *last
+			first.Number, first.Claimed, first.Ended, first.Outcome = 1, last.Claimed-300, last.Claimed-40, "agent came back without the job"
+			f.Attempts = append(f.Attempts, first)
+			f.row("ladder/build").Requeued = 1
+			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: first.Agent, Text: "cloned", Sent: last.Claimed - 30, At: last.Claimed + 10})
 		}},
 		{"the end, as an agent tells it that no longer had the job", func(f *facts) {
 			first := *f.attempt("ladder/build")
@@ -290,7 +299,7 @@ func TestEveryBrokenPromiseIsSeen(t *testing.T) {
 			f.attempt("ladder/build").Number = 2
 			first.Agent, first.Claimed, first.Ended, first.Outcome = "agent-1", 5000, 9000, "dispatch ack timeout"
 			f.Attempts = append(f.Attempts, first)
-			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: "agent-1", Text: "cloned", At: 8999})
+			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: "agent-1", Text: "cloned", Sent: 8999, At: 8999})
 		}, "an acknowledged line", "step -1 of job build"},
 		{"a line that nobody acknowledged is lost", func(f *facts) {
 			key := stepKey{"ladder/build", 1}

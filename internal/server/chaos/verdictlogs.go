@@ -34,7 +34,7 @@ func (c *check) owed(l ackedLine) bool {
 	if j := c.jobs[l.Job]; j.Ended != 0 && l.At > j.Ended+late {
 		return false
 	}
-	return c.had(l.Job, l.Agent, l.At)
+	return c.had(l.Job, l.Agent, l.Sent, l.At)
 }
 
 // logs looks at the numbered lines of every step: they are in order and without repetition, on however many servers they

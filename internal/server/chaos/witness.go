@@ -17,15 +17,21 @@ type witness struct {
 // conversation is what the witness knows of one connection.
 type conversation struct {
 	w       *witness
-	agent   string                   // who registered
-	chunks  map[string]wire.LogChunk // not acknowledged yet, by message id
-	streams map[stepKey][]string     // their ids, in the order in which they were sent
+	agent   string               // who registered
+	chunks  map[string]sentChunk // not acknowledged yet, by message id
+	streams map[stepKey][]string // their ids, in the order in which they were sent
 	ends    map[string]wire.JobStatus
 	answers map[string]bool // ids of answers to dispatches
 }
 
+// sentChunk is a chunk of a log and when it was sent.
+type sentChunk struct {
+	wire.LogChunk
+	at int64
+}
+
 func (w *witness) listen() *conversation {
-	return &conversation{w: w, chunks: map[string]wire.LogChunk{}, streams: map[stepKey][]string{}, ends: map[string]wire.JobStatus{},
+	return &conversation{w: w, chunks: map[string]sentChunk{}, streams: map[stepKey][]string{}, ends: map[string]wire.JobStatus{},
 		answers: map[string]bool{}}
 }
 
@@ -53,7 +59,7 @@ func (c *conversation) agentSays(text []byte) (frame string) {
 		c.answers[m.MessageID] = true
 	case wire.LogChunk:
 		key := stepKey{m.JobID, m.StepIndex}
-		c.chunks[m.MessageID] = m
+		c.chunks[m.MessageID] = sentChunk{m, time.Now().UnixMilli()}
 		c.streams[key] = append(c.streams[key], m.MessageID)
 	case wire.JobStatus:
 		if !m.State.Terminal() {
@@ -110,7 +116,7 @@ func (c *conversation) chunkAckedLocked(ack wire.Ack, key stepKey, now int64) {
 func (c *conversation) ackedLocked(id string, now int64) {
 	chunk := c.chunks[id]
 	for _, line := range chunk.Lines {
-		c.w.acked.Lines = append(c.w.acked.Lines, ackedLine{stepKey: stepKey{chunk.JobID, chunk.StepIndex}, Agent: c.agent, Text: line, At: now})
+		c.w.acked.Lines = append(c.w.acked.Lines, ackedLine{stepKey: stepKey{chunk.JobID, chunk.StepIndex}, Agent: c.agent, Text: line, Sent: chunk.at, At: now})
 	}
 	delete(c.chunks, id)
 }
