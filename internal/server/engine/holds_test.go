@@ -139,7 +139,7 @@ func TestARejectedOrForgottenHoldEndsWhatItHeld(t *testing.T) {
 	}
 }
 
-func TestAHeldWorkflowHoldsItsRoots(t *testing.T) {
+func TestAHeldWorkflowHoldsItsJobs(t *testing.T) {
 	each(t, func(b *bench) {
 		members := `,"approval":{"clauses":[],"when":"always"}`
 		b.plan("r", nil, members, lockJob("a", ""), lockJob("b", approval), lockJob("c", `,"needs":["a"]`))
