@@ -41,6 +41,7 @@ type Agent struct {
 	FirstSeenAt     int64
 	LastSeenAt      int64
 	DisconnectedAt  int64 // 0 while connected
+	RebootUntil     int64 // when its host is to be back from a reboot, 0 when it does not reboot; see RebootsAt
 }
 
 // Inventory is what an agent says about its machine. Zero values were not said.
@@ -62,7 +63,7 @@ func (a Agent) Connected() bool { return a.DisconnectedAt == 0 }
 func (a Agent) SingleUse() bool { return a.Lifecycle == Ephemeral }
 
 // Seen stores an agent that has registered on a connection, which becomes its current one. LastSeenAt is the time of the
-// registration; FirstSeenAt and DisconnectedAt are kept by the table.
+// registration; FirstSeenAt, DisconnectedAt and RebootUntil are kept by the table.
 func Seen(ctx context.Context, tx *store.Tx, a Agent) error {
 	docs, err := encode(a.Labels, a.MandatoryLabels, a.Features, a.Properties, a.Inventory)
 	if err != nil {
@@ -218,13 +219,13 @@ func scan(row interface{ Scan(...any) error }) (Agent, error) {
 	var a Agent
 	var labels, mandatory, features, properties, inventory string
 	var token sql.NullString
-	var gone sql.NullInt64
+	var gone, reboot sql.NullInt64
 	err := row.Scan(&a.ID, &labels, &mandatory, &features, &a.Platform, &a.Arch, &a.Hostname, &a.Version, &a.Lifecycle,
-		&a.MaxConcurrency, &properties, &inventory, &token, &a.NodeID, &a.ConnectionID, &a.FirstSeenAt, &a.LastSeenAt, &gone)
+		&a.MaxConcurrency, &properties, &inventory, &token, &a.NodeID, &a.ConnectionID, &a.FirstSeenAt, &a.LastSeenAt, &gone, &reboot)
 	if err != nil {
 		return Agent{}, err
 	}
-	a.TokenID, a.DisconnectedAt = token.String, gone.Int64
+	a.TokenID, a.DisconnectedAt, a.RebootUntil = token.String, gone.Int64, reboot.Int64
 	for text, into := range map[*string]any{
 		&labels: &a.Labels, &mandatory: &a.MandatoryLabels, &features: &a.Features,
 		&properties: &a.Properties, &inventory: &a.Inventory,
@@ -238,7 +239,8 @@ func scan(row interface{ Scan(...any) error }) (Agent, error) {
 
 const (
 	selectAgent = `SELECT agent_id, labels, mandatory_labels, features, platform, arch, hostname, version, lifecycle_class,
-    max_concurrency, properties, inventory, token_id, node_id, connection_id, first_seen_at, last_seen_at, disconnected_at
+    max_concurrency, properties, inventory, token_id, node_id, connection_id, first_seen_at, last_seen_at, disconnected_at,
+    reboot_until
 FROM agents`
 
 	upsertAgent = `INSERT INTO agents (agent_id, labels, mandatory_labels, features, platform, arch, hostname, version,
