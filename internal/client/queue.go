@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"strconv"
+	"time"
 
 	"kici/internal/core/adminwire"
 )
@@ -65,6 +66,15 @@ func (c *Client) Execution(ctx context.Context, id string) (adminwire.OneExecuti
 	var out adminwire.OneExecution
 	return out, c.call(ctx, "GET", at(executionsPath+"/", id), nil, nil, &out)
 }
+
+// PurgeStale deletes the ended runs of every routing key but one. It may take long.
+func (c *Client) PurgeStale(ctx context.Context, routingKey string) (adminwire.Purged, error) {
+	var out adminwire.Purged
+	return out, c.callWithin(ctx, purgeTimeout, "POST", "/api/v1/admin/execution/purge-stale", nil, map[string]string{"routingKey": routingKey}, &out)
+}
+
+// purgeTimeout bounds the deletion of a history.
+const purgeTimeout = time.Hour
 
 // Timeline reads what is kept of the events of a run, in order of time.
 func (c *Client) Timeline(ctx context.Context, runID string) (adminwire.Timeline, error) {

@@ -61,6 +61,26 @@ func (c *Client) Result(ctx context.Context, id string) (adminwire.RunResult, er
 	return out, c.call(ctx, "GET", at(runsPath+"/", id, "/structured"), nil, nil, &out)
 }
 
+// SecretOutputs lists the secret outputs of a run that goes on, with their values when they are to be revealed. A key narrows
+// the list to those of that name.
+func (c *Client) SecretOutputs(ctx context.Context, id, key string, reveal bool) (adminwire.SecretOutputList, error) {
+	v := url.Values{}
+	if key != "" {
+		v.Set("outputKey", key)
+	}
+	if reveal {
+		v.Set("reveal", "true")
+	}
+	var out adminwire.SecretOutputList
+	return out, c.call(ctx, "GET", at(runsPath+"/", id, "/secret-outputs"), v, nil, &out)
+}
+
+// RunKey tells whether a run has a key for secret outputs.
+func (c *Client) RunKey(ctx context.Context, id string) (adminwire.RunKey, error) {
+	var out adminwire.RunKey
+	return out, c.call(ctx, "GET", at(runsPath+"/", id, "/ephemeral-key"), nil, nil, &out)
+}
+
 // CountRuns counts the runs that pass the query.
 func (c *Client) CountRuns(ctx context.Context, q RunQuery) (int, error) {
 	v := q.values()

@@ -6,10 +6,12 @@ import (
 	"net"
 	"time"
 
+	"kici/internal/core/adminwire"
 	"kici/internal/kit/service"
 	"kici/internal/server/cluster"
 	"kici/internal/server/engine"
 	"kici/internal/server/fleet"
+	"kici/internal/server/secrets"
 	"kici/internal/server/store"
 )
 
@@ -155,10 +157,16 @@ func (s *Server) beatOnce(ctx context.Context) (forgotten bool, err error) {
 
 // retention says which runs are kept. The rooms that it names are those that the engine cannot reach.
 func (s *Server) retention() engine.Retention {
-	return engine.Retention{MaxAge: s.settings.RunMaxAge, Keepers: []engine.RunKeeper{s.cache, s.events, s.logs}}
+	return engine.Retention{MaxAge: s.settings.RunMaxAge, Keepers: []engine.RunKeeper{s.cache, s.events, s.logs, secrets.Names{}}}
 }
 
 func (s *Server) retainRuns(ctx context.Context) error { return s.engine.Retain(ctx, s.retention()) }
+
+// purgeOthers deletes the ended runs of every routing key but one.
+func (s *Server) purgeOthers(ctx context.Context, routingKey string) (done adminwire.Purged, err error) {
+	done.RunsDeleted, done.JobsDeleted, err = s.engine.PurgeOthers(ctx, routingKey, s.retention().Keepers)
+	return done, err
+}
 
 // purge forgets deliveries whose claim has run out, keys of runs that are over, and what logs have kept for long enough.
 func (s *Server) purge(ctx context.Context) error {

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +13,7 @@ import (
 // executionCommand shows runs by the names of their columns, for scripts that were written for those.
 func (a *admin) executionCommand() *cobra.Command {
 	return console.Group("execution", "Runs by the names of their columns, as older scripts read them; prefer runs", []string{"executions"},
-		a.executionListCommand(), a.executionShowCommand())
+		a.executionListCommand(), a.executionShowCommand(), a.purgeStaleCommand())
 }
 
 func (a *admin) executionListCommand() *cobra.Command {
@@ -69,4 +70,38 @@ func (a *admin) executionShowCommand() *cobra.Command {
 			return nil
 		}),
 	}
+}
+
+// purgeStaleCommand needs both flags: what it deletes cannot be had back.
+func (a *admin) purgeStaleCommand() *cobra.Command {
+	var key string
+	var confirm bool
+	cmd := &cobra.Command{
+		Use:   "purge-stale",
+		Short: "Delete the ended runs of every source but one",
+		Long: "Deletes every run that has ended and is not of the source with this routing key, with its logs, artifacts and whatever else\n" +
+			"is kept of it. Runs that go on stay, as do those that they repeat.",
+		Example: "  kici admin execution purge-stale --routing-key generic:default:repos --confirm",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&key, "routing-key", "", "required: the source whose runs stay")
+	cmd.Flags().BoolVar(&confirm, "confirm", false, "required: say that this is meant")
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
+		switch {
+		case key == "":
+			return console.Usage("--routing-key is required")
+		case !confirm:
+			return console.Usage("--confirm is required: the ended runs of every other source would be deleted")
+		}
+		done, err := c.PurgeStale(ctx, key)
+		if err != nil {
+			return err
+		}
+		if a.JSON {
+			return a.PrintJSON(done)
+		}
+		fmt.Fprintf(a.Stdout, "Deleted %s with %s.\n", console.Plural(done.RunsDeleted, "run"), console.Plural(done.JobsDeleted, "job"))
+		return nil
+	})
+	return cmd
 }

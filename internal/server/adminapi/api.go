@@ -42,7 +42,7 @@ type Sources interface {
 	DeleteHard(ctx context.Context, id string) error
 }
 
-// Secrets stores secrets. It has no way to read one.
+// Secrets stores secrets, which it has no way to read, and the secret outputs of runs, which it has.
 type Secrets interface {
 	Set(ctx context.Context, by secrets.Actor, org, scope, key, value string) error
 	Delete(ctx context.Context, by secrets.Actor, org, scope, key string) error
@@ -52,7 +52,13 @@ type Secrets interface {
 	Scopes(ctx context.Context, org string) ([]string, error)
 	Keys(ctx context.Context, org, scope string) ([]string, error)
 	Audit(ctx context.Context, f secrets.AuditFilter) ([]secrets.AuditEntry, error)
+	Outputs(ctx context.Context, runID, key string) ([]secrets.Output, error)
+	Reveal(ctx context.Context, by secrets.Actor, runID, key string) ([]secrets.Output, error)
+	RunKeyMade(ctx context.Context, runID string) (at int64, exists bool, err error)
 }
+
+// Purge deletes the ended runs of every other routing key.
+type Purge func(ctx context.Context, routingKey string) (adminwire.Purged, error)
 
 // KeyRotation seals everything with the current master key.
 type KeyRotation interface {
@@ -73,7 +79,7 @@ type Build struct {
 	Protocol int // newest version of the agents' protocol
 }
 
-// Deps are what an API works with. A nil Logs, Live, Holds, Reruns, Trigger, Kicker, Rotation or Secrets makes its routes answer 503.
+// Deps are what an API works with. A nil Logs, Live, Holds, Reruns, Trigger, Kicker, Rotation, Purge or Secrets makes its routes answer 503.
 type Deps struct {
 	DB       *store.DB
 	Tokens   *auth.Tokens
@@ -89,6 +95,7 @@ type Deps struct {
 	Reruns    Reruns
 	Kicker    Kicker
 	Rotation  KeyRotation
+	Purge     Purge
 	Artifacts Artifacts // nil: their routes answer 503
 	Events    Events    // nil: its route does not exist
 	// Nil: the node gives out no jobs, and the routes about that do not exist.
@@ -177,6 +184,8 @@ func (a *API) routes() []route {
 		{"GET " + base + "/runs/{run}/explain", auth.RunRead, false, a.explainRun},
 		{"GET " + base + "/runs/{run}/artifacts", auth.RunRead, false, a.listArtifacts},
 		{"GET " + base + "/runs/{run}/artifacts/download", auth.RunRead, false, a.linkArtifact},
+		{"GET " + base + "/runs/{run}/ephemeral-key", auth.RunRead, false, a.showRunKey},
+		{"GET " + base + "/runs/{run}/secret-outputs", auth.RunRead, false, a.listSecretOutputs},
 		{"POST " + base + "/runs/{run}/cancel", auth.RunCancel, false, a.cancelRun},
 		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs", auth.RunRead, false, a.readLog},
 		{"GET " + base + "/runs/{run}/jobs/{job}/steps/{step}/logs/search", auth.RunRead, false, a.searchLog},
@@ -192,6 +201,7 @@ func (a *API) routes() []route {
 
 		{"GET " + base + "/executions", auth.RunRead, false, a.listExecutions},
 		{"GET " + base + "/executions/{run}", auth.RunRead, false, a.showExecution},
+		{"POST " + base + "/execution/purge-stale", auth.RunCancel, true, a.purgeStale},
 		{"POST " + base + "/events/emit", auth.ContextCreate, false, a.emitEvent},
 		{"POST " + base + "/queue/clear", auth.RunCancel, true, a.clearQueue},
 		{"GET " + base + "/queue", auth.RunRead, false, a.listQueue},

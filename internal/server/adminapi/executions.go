@@ -7,6 +7,7 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/server/engine"
+	"kici/internal/server/forge"
 	"kici/internal/server/report"
 	"kici/internal/server/timeline"
 )
@@ -81,6 +82,46 @@ func (a *API) clearRun(ctx context.Context, id, by string, done *adminwire.Clear
 	done.Runs++
 	done.Jobs += result.Cancelled
 	return nil
+}
+
+// purgeStale deletes the ended runs of every routing key but one. A key that nobody knows is refused: with a mistyped one all
+// history would go.
+func (a *API) purgeStale(r *http.Request) (answer, error) {
+	var in struct {
+		RoutingKey string `json:"routingKey"`
+	}
+	if err := read(r, &in); err != nil {
+		return answer{}, err
+	}
+	if in.RoutingKey == "" {
+		return answer{}, invalid(problem("routingKey", "required", "routingKey is required: the one whose runs stay"))
+	}
+	if a.Purge == nil {
+		return answer{}, refuse(http.StatusServiceUnavailable, "Runs cannot be deleted on this instance")
+	}
+	if err := a.knownKey(r.Context(), in.RoutingKey); err != nil {
+		return answer{}, err
+	}
+	done, err := a.Purge(r.Context(), in.RoutingKey)
+	e := entry(r, "execution.purge", "run", "")
+	e.Meta = map[string]any{"kept": in.RoutingKey, "runsDeleted": done.RunsDeleted}
+	a.noteEntry(r, a.judged(e, err))
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(done)
+}
+
+// knownKey refuses a routing key that neither a source nor a run has.
+func (a *API) knownKey(ctx context.Context, key string) error {
+	if _, err := a.Sources.ByRoutingKey(ctx, key); !errors.Is(err, forge.ErrUnknownSource) {
+		return err
+	}
+	n, err := report.CountRuns(ctx, a.DB.Read(), report.RunFilter{RoutingKey: key})
+	if err == nil && n == 0 {
+		return gone("No source and no run has routing key " + key)
+	}
+	return err
 }
 
 // listEvents gives what is kept of a run's timeline, which is bounded.

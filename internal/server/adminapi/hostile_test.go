@@ -29,6 +29,7 @@ var bodies = map[string]string{
 	"PUT /api/v1/admin/contexts/{name}/variables/{key}": `{"value":"v","routingKey":"generic:default:s"}`,
 	"POST /api/v1/admin/runs/{run}/cancel":              `{"force":true,"reason":"r"}`,
 	"POST /api/v1/admin/held-runs/decision":             `{"holdId":"h","decision":"approve","as":"anna","comment":"c"}`,
+	"POST /api/v1/admin/execution/purge-stale":          `{"routingKey":"generic:default:s"}`,
 	"PUT /api/v1/admin/hosts/{agent}":                   `{"labels":["web"],"properties":{"rack":"r"},"hostname":"h","address":"a","sshUser":"u","sshKeySecret":"a/K"}`,
 }
 

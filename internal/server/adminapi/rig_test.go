@@ -115,6 +115,10 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	told := events.New(events.Deps{DB: db, Clock: clock, Log: log, Settings: rate, Wake: service.NewPoke(), Dropped: func(string, int) { s.Dropped.Add(1) }})
 	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets,
 		Contexts: contexts.New(db, clock, s.Secrets, engine.PendingHolds), Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s, Events: told, Rotation: s,
+		Purge: func(ctx context.Context, key string) (done adminwire.Purged, err error) {
+			done.RunsDeleted, done.JobsDeleted, err = s.Engine.PurgeOthers(ctx, key, nil)
+			return done, err
+		},
 		Kicker: s, Clock: clock, Log: log, Build: adminapi.Build{Version: "1.2.3", Commit: "abc", Protocol: 1}})
 	s.API.Booted()
 	s.Owner, s.Admin, s.Auditor = s.token(t, auth.RoleOwner, ""), s.token(t, auth.RoleAdmin, ""), s.token(t, auth.RoleAuditor, "")

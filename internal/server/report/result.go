@@ -59,9 +59,9 @@ func jobResult(j adminwire.Job, secret []string) adminwire.JobResult {
 	return out
 }
 
-// secretOutputKeys are the names of the secret outputs of each job, sorted. They are kept as long as the run goes on.
+// secretOutputKeys are the names of the secret outputs of each job, sorted. They outlive the values.
 func secretOutputKeys(ctx context.Context, q store.Querier, runID string) (map[string][]string, error) {
-	rows, err := q.QueryContext(ctx, "SELECT job_id, output_key FROM run_secret_outputs WHERE run_id = $1", runID)
+	rows, err := q.QueryContext(ctx, "SELECT job_id, output_key FROM run_secret_output_names WHERE run_id = $1", runID)
 	if err != nil {
 		return nil, fmt.Errorf("list secret outputs of run %s: %w", runID, err)
 	}

@@ -147,7 +147,10 @@ func (s *Store) putOutput(ctx context.Context, tx *store.Tx, runID, jobID, key s
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, upsertOutput, runID, jobID, key, envelope, version, s.clock.Millis())
+	if _, err = tx.ExecContext(ctx, upsertOutput, runID, jobID, key, envelope, version, s.clock.Millis()); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, insertOutputName, runID, jobID, key)
 	return err
 }
 
@@ -230,28 +233,8 @@ func (s *Store) chooseOutputs(ctx context.Context, runID string, jobs []string) 
 	return chosen, rows.Err()
 }
 
-// OutputKeys lists the names of the secret outputs that a run has kept, by job, sorted. A run that has ended has none.
-func (s *Store) OutputKeys(ctx context.Context, runID string) (map[string][]string, error) {
-	rows, err := s.db.Read().QueryContext(ctx, selectOutputs, runID)
-	if err != nil {
-		return nil, fmt.Errorf("list secret outputs of run %s: %w", runID, err)
-	}
-	defer rows.Close()
-	keys := map[string][]string{}
-	for rows.Next() {
-		var jobID, key, envelope string
-		if err := rows.Scan(&jobID, &key, &envelope); err != nil {
-			return nil, fmt.Errorf("list secret outputs of run %s: %w", runID, err)
-		}
-		keys[jobID] = append(keys[jobID], key)
-	}
-	for _, k := range keys {
-		slices.Sort(k) // the engines order texts differently
-	}
-	return keys, rows.Err()
-}
-
-// ForgetRunTx deletes the key and the secret outputs of a run, in the transaction that ends it.
+// ForgetRunTx deletes the key and the secret outputs of a run, in the transaction that ends it. Their names stay as long as
+// the run is kept; see Names.
 func (s *Store) ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) error {
 	for _, statement := range []string{deleteRunKey, deleteOutputs} {
 		if _, err := tx.ExecContext(ctx, statement, runID); err != nil {
@@ -314,6 +297,8 @@ const (
 	upsertOutput = `INSERT INTO run_secret_outputs (run_id, job_id, output_key, encrypted_value, key_version, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (run_id, job_id, output_key) DO UPDATE SET encrypted_value = $4, key_version = $5, created_at = $6`
+	insertOutputName = `INSERT INTO run_secret_output_names (run_id, job_id, output_key) VALUES ($1, $2, $3)
+		ON CONFLICT (run_id, job_id, output_key) DO NOTHING`
 	selectOutputs = `SELECT job_id, output_key, encrypted_value FROM run_secret_outputs WHERE run_id = $1`
 	deleteRunKey  = `DELETE FROM run_ephemeral_keys WHERE run_id = $1`
 	deleteOutputs = `DELETE FROM run_secret_outputs WHERE run_id = $1`

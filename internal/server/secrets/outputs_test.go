@@ -3,7 +3,9 @@ package secrets
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +60,20 @@ func forgetRun(t *testing.T, s *Store, run string) {
 	must(t, s.db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error { return s.ForgetRunTx(ctx, tx, run) }))
 }
 
+// outputNames lists the outputs that a run has, each as <job>/<key>.
+func outputNames(t *testing.T, s *Store, run, key string) (names []string) {
+	t.Helper()
+	all, err := s.Outputs(t.Context(), run, key)
+	must(t, err)
+	for _, o := range all {
+		if o.Value != "" || o.CreatedAt != start.UnixMilli() {
+			t.Errorf("output %s of %s at %d is listed with value %q", o.Key, o.JobID, o.CreatedAt, o.Value)
+		}
+		names = append(names, o.JobID+"/"+o.Key)
+	}
+	return names
+}
+
 func TestOutputsReachDependantsInTheOrderOfTheirNeeds(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s, ctx := newStore(t, db), t.Context()
@@ -91,10 +107,11 @@ func TestOutputsReachDependantsInTheOrderOfTheirNeeds(t *testing.T) {
 		if got, err := s.OutputsOf(ctx, "other", []string{"a"}); err != nil || len(got) != 0 {
 			t.Errorf("outputs of another run: %d, %v", len(got), err)
 		}
-		keys, err := s.OutputKeys(ctx, "run")
-		want := map[string][]string{"a": {"A", "TOKEN"}, "b": {"EMPTY", "TOKEN"}, "c": {"TOKEN"}}
-		if diff := cmp.Diff(want, keys); err != nil || diff != "" {
-			t.Errorf("names: %v %s", err, diff)
+		if diff := cmp.Diff([]string{"a/A", "a/TOKEN", "b/EMPTY", "b/TOKEN", "c/TOKEN"}, outputNames(t, s, "run", "")); diff != "" {
+			t.Errorf("names: %s", diff)
+		}
+		if diff := cmp.Diff([]string{"b/EMPTY"}, outputNames(t, s, "run", "EMPTY")); diff != "" {
+			t.Errorf("of one name: %s", diff)
 		}
 	})
 }
@@ -136,9 +153,8 @@ func TestWhatCannotBeKeptIsDroppedAndTheRestStays(t *testing.T) {
 		if diff := cmp.Diff(want, dropped); diff != "" {
 			t.Errorf("dropped (- want, + got):\n%s", diff)
 		}
-		keys, err := s.OutputKeys(t.Context(), "run")
-		if diff := cmp.Diff(map[string][]string{"job": {"GOOD", "LARGEST"}}, keys); err != nil || diff != "" {
-			t.Errorf("kept: %v %s", err, diff)
+		if diff := cmp.Diff([]string{"job/GOOD", "job/LARGEST"}, outputNames(t, s, "run", "")); diff != "" {
+			t.Errorf("kept: %s", diff)
 		}
 	})
 }
@@ -266,4 +282,67 @@ func BenchmarkRunKey(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestRevealingOutputsIsAuditedAndTellsWhatCannotBeRead(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s, ctx := newStore(t, db), t.Context()
+		storeOutputs(t, s, "run", "job", sealFor(t, publicKey(t, s, "run"), map[string]string{"TOKEN": "hunter2", "OTHER": "v", "LOST": "v"}))
+		exec(t, db, `UPDATE run_secret_outputs SET encrypted_value = 'AAAA' WHERE output_key = 'LOST'`)
+		by := Actor{UserID: "tok", Role: "admin", RoutingKey: "k"}
+		all, err := s.Reveal(ctx, by, "run", "")
+		must(t, err)
+		values := map[string]string{}
+		for _, o := range all {
+			values[o.Key] = o.Value
+			if (o.Err != nil) != (o.Key == "LOST") {
+				t.Errorf("output %s: %v", o.Key, o.Err)
+			}
+		}
+		if diff := cmp.Diff(map[string]string{"TOKEN": "hunter2", "OTHER": "v", "LOST": ""}, values); diff != "" {
+			t.Error(diff)
+		}
+		one, err := s.Reveal(ctx, by, "run", "TOKEN")
+		if err != nil || len(one) != 1 || one[0].Value != "hunter2" {
+			t.Errorf("of one name: %+v, %v", one, err)
+		}
+		entries, err := s.Audit(ctx, AuditFilter{Action: "secret-outputs.reveal"})
+		must(t, err)
+		if len(entries) != 2 || entries[0].Context != "run:run" || entries[0].UserID != "tok" || !slices.Equal(entries[1].Keys, []string{"LOST", "OTHER", "TOKEN"}) {
+			t.Errorf("audited %+v", entries)
+		}
+		exec(t, db, `DROP TABLE secret_audit_log`)
+		if all, err := s.Reveal(ctx, by, "run", ""); err == nil {
+			t.Errorf("without an audit log: %+v", all)
+		}
+		if _, err := New(db, nil, s.clock).Reveal(ctx, by, "run", ""); !errors.Is(err, ErrNotConfigured) {
+			t.Errorf("without a master key: %v", err)
+		}
+	})
+}
+
+func TestTheEndOfARunTakesValuesAndKeyAndLeavesNames(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStore(t, db)
+		storeOutputs(t, s, "run", "job", sealFor(t, publicKey(t, s, "run"), map[string]string{"TOKEN": "v"}))
+		if at, exists, err := s.RunKeyMade(t.Context(), "run"); at != start.UnixMilli() || !exists || err != nil {
+			t.Errorf("key at %d, %v, %v", at, exists, err)
+		}
+		forgetRun(t, s, "run")
+		if _, exists, err := s.RunKeyMade(t.Context(), "run"); exists || err != nil {
+			t.Errorf("key after the end: %v, %v", exists, err)
+		}
+		names := func() []string {
+			names, err := s.texts(t.Context(), `SELECT job_id || '/' || output_key FROM run_secret_output_names`)
+			must(t, err)
+			return names
+		}
+		if got := append(outputNames(t, s, "run", ""), names()...); !slices.Equal(got, []string{"job/TOKEN"}) {
+			t.Errorf("after the end: %q", got)
+		}
+		must(t, db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error { return Names{}.ForgetRunTx(ctx, tx, "run") }))
+		if got := names(); len(got) != 0 {
+			t.Errorf("of a forgotten run: %q", got)
+		}
+	})
 }
