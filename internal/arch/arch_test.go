@@ -27,7 +27,7 @@ var rooms = []string{
 	"internal/kit/script", "internal/kit/regex", "internal/kit/docker",
 	// Words: values, parsing, matching of text.
 	"internal/core/ci", "internal/core/glob", "internal/core/jsonpath", "internal/core/cron", "internal/core/label",
-	"internal/core/lockfile", "internal/core/wire", "internal/core/adminwire", "internal/core/logline",
+	"internal/core/lockfile", "internal/core/wire", "internal/core/adminwire", "internal/core/logline", "internal/core/attest",
 	// Decisions: pure functions.
 	"internal/decide/envelope", "internal/decide/inputs", "internal/decide/trigger", "internal/decide/contexts",
 	"internal/decide/plan", "internal/decide/lifecycle", "internal/decide/capacity",
@@ -38,7 +38,7 @@ var rooms = []string{
 	// What several nodes have of one log is joined apart from how a node keeps its own: neither needs to know of the other.
 	"internal/server/logs/joined",
 	"internal/server/timeline", "internal/server/queue", "internal/server/engine", "internal/server/cache",
-	"internal/server/scaler", "internal/server/events", "internal/server/dispatch",
+	"internal/server/scaler", "internal/server/events", "internal/server/provenance", "internal/server/dispatch",
 	"internal/server/hub", "internal/server/pipeline", "internal/server/ingest", "internal/server/report", "internal/server/live",
 	"internal/server/backup",
 	"internal/server/adminapi", "internal/server",
