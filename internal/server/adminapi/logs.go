@@ -167,8 +167,8 @@ func (a *API) logLines(ctx context.Context, log Logs, in logRequest, place *repo
 	}
 }
 
-// awaitLine waits until the log has the line, or for a moment. A log that is finished returns at once; the caller then
-// sees that its step has ended, a little later at the worst, so the pause is waited for either way.
+// awaitLine waits until the log has the line, or for a moment. Another node may answer without the line before the time is
+// up, because it has seen the end of the step or is stopping: the pause is waited for either way.
 func (a *API) awaitLine(ctx context.Context, log Logs, path string, line int64, pause time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()

@@ -4,18 +4,18 @@ import "context"
 
 // waiter is what the followers of one log wait on together.
 type waiter struct {
-	changed chan struct{} // closed at the next append or at the finish
+	changed chan struct{} // closed at the next append
 	refs    int           // followers waiting
 }
 
-// Wait returns true as soon as the log has the line of that number, counted from 0, and false when it is finished and
-// does not. It ends with the context's error otherwise, and with ErrExpired when the log was deleted. After a restart a log
-// is not known to be finished; whoever follows one bounds the wait and looks at the step's status.
+// Wait returns true as soon as the log has the line of that number, counted from 0. It ends with the context's error
+// otherwise, and with ErrExpired when the log was deleted. That nothing more will come is told by the step's status alone:
+// whoever follows a log bounds the wait and looks at that.
 func (s *Store) Wait(ctx context.Context, path string, line int64) (more bool, err error) {
 	for {
-		w, finished := s.watch(path)
+		w := s.watch(path)
 		total, err := s.length(ctx, path)
-		if err != nil || total > line || finished {
+		if err != nil || total > line {
 			s.unwatch(path, w)
 			return err == nil && total > line, err
 		}
@@ -42,16 +42,16 @@ func (s *Store) length(ctx context.Context, path string) (lines int64, err error
 }
 
 // watch registers a follower before it looks at the end, so that no append falls between the two.
-func (s *Store) watch(path string) (w *waiter, finished bool) {
+func (s *Store) watch(path string) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w = s.waiters[path]
+	w := s.waiters[path]
 	if w == nil {
 		w = &waiter{changed: make(chan struct{})}
 		s.waiters[path] = w
 	}
 	w.refs++
-	return w, s.finished.Contains(path)
+	return w
 }
 
 func (s *Store) unwatch(path string, w *waiter) {
@@ -64,14 +64,9 @@ func (s *Store) unwatch(path string, w *waiter) {
 }
 
 // wake lets the followers of a log look again.
-func (s *Store) wake(path string, finished bool) {
+func (s *Store) wake(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if finished {
-		s.finished.Add(path, struct{}{})
-	} else {
-		s.finished.Remove(path)
-	}
 	if w := s.waiters[path]; w != nil {
 		close(w.changed)
 		delete(s.waiters, path)

@@ -22,8 +22,6 @@ import (
 	"syscall"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"kici/internal/kit/blob"
 	"kici/internal/kit/service"
 	"kici/internal/server/store"
@@ -37,10 +35,6 @@ const (
 	DefaultSegmentBytes = 4 << 20
 	DefaultSegmentAge   = time.Minute
 )
-
-// maxFinished bounds how many finished streams are remembered. A follower of one that was forgotten waits until its
-// context ends, as it does after a restart; followers look at the step's status, too.
-const maxFinished = 4096
 
 // ErrFull says that the disk, or the database, has no room for more. The log up to then stays complete and readable.
 var ErrFull = errors.New("no space left for logs")
@@ -99,12 +93,11 @@ type Store struct {
 	slots chan struct{}
 	close func() error // once
 
-	mu       sync.Mutex
-	streams  map[string]*stream  // open ones, at most maxOpen
-	uses     int64               // counts acquisitions, to know the longest idle stream
-	waiters  map[string]*waiter  // of followers; each entry has a caller waiting on it
-	debts    map[string]struct{} // logs of which the data folder may hold what has to be uploaded
-	finished *lru.Cache[string, struct{}]
+	mu      sync.Mutex
+	streams map[string]*stream  // open ones, at most maxOpen
+	uses    int64               // counts acquisitions, to know the longest idle stream
+	waiters map[string]*waiter  // of followers; each entry has a caller waiting on it
+	debts   map[string]struct{} // logs of which the data folder may hold what has to be uploaded
 
 	counters
 }
@@ -130,10 +123,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := os.MkdirAll(o.Root, 0o700); err != nil {
 		return nil, fmt.Errorf("open log root: %w", err)
 	}
-	finished, err := lru.New[string, struct{}](maxFinished)
-	if err != nil {
-		return nil, fmt.Errorf("open log root: %w", err)
-	}
 	root, err := os.OpenRoot(o.Root) // no path leaves it, not even by a symbolic link
 	if err != nil {
 		return nil, fmt.Errorf("open log root: %w", err)
@@ -141,7 +130,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		root: root, maxBytes: o.MaxBytes, maxOpen: o.MaxOpen, log: o.Log,
 		remote: o.Segments, segmentBytes: o.SegmentBytes, segmentAge: o.SegmentAge, owed: service.NewPoke(),
-		streams: map[string]*stream{}, waiters: map[string]*waiter{}, debts: map[string]struct{}{}, finished: finished,
+		streams: map[string]*stream{}, waiters: map[string]*waiter{}, debts: map[string]struct{}{},
 	}
 	s.openLog = s.openForWriting
 	s.defaults()
@@ -214,27 +203,7 @@ func (s *Store) Append(ctx context.Context, c Chunk) error {
 		return fmt.Errorf("append to log %s: %w", path, fullness(err))
 	}
 	if wrote {
-		s.wake(path, false)
-	}
-	return nil
-}
-
-// Finish tells that nothing more is expected of a log: its file is closed and its followers are told. A late chunk is
-// still taken.
-func (s *Store) Finish(path string) error {
-	s.mu.Lock()
-	st := s.streams[path]
-	if st != nil {
-		st.retired = true
-	}
-	idle := st != nil && st.refs == 0
-	if idle {
-		delete(s.streams, path)
-	}
-	s.mu.Unlock()
-	s.wake(path, true)
-	if idle {
-		return st.close()
+		s.wake(path)
 	}
 	return nil
 }

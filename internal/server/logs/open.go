@@ -26,17 +26,12 @@ func (s *Store) acquire(ctx context.Context, path string) (*stream, error) {
 	s.uses++
 	st.refs++
 	st.used = s.uses
-	st.retired = false
 	return st, nil
 }
 
 func (s *Store) release(st *stream) {
 	s.mu.Lock()
 	st.refs--
-	if st.refs == 0 && st.retired {
-		delete(s.streams, st.path)
-		_ = st.close() // everything in it is with the kernel already
-	}
 	s.mu.Unlock()
 	<-s.slots
 }

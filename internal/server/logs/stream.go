@@ -47,9 +47,8 @@ type stream struct {
 	path string
 
 	// guarded by Store.mu
-	refs    int   // callers inside
-	used    int64 // when it was acquired last, in acquisitions
-	retired bool  // close it when the last caller leaves
+	refs int   // callers inside
+	used int64 // when it was acquired last, in acquisitions
 
 	// shape is published for readers, who must not wait behind a writer. Nil while nothing is open.
 	shape atomic.Pointer[shape]
