@@ -11,6 +11,7 @@ import (
 	"kici/internal/server/hub"
 	"kici/internal/server/inbox"
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/retention"
 )
 
 // Settings are what a server can be told. DefaultSettings is a server without configuration.
@@ -61,8 +62,8 @@ func DefaultSettings() Settings {
 		Workers:     5,
 		RunMaxAge:   engine.DefaultRunMaxAge,
 		MaxLogBytes: logs.DefaultMaxBytes,
-		LogMaxAge:   logs.DefaultMaxAge,
-		LogMaxTotal: logs.DefaultMaxTotal,
+		LogMaxAge:   retention.DefaultMaxAge,
+		LogMaxTotal: retention.DefaultMaxTotal,
 		Storage:     StorageSettings{Limits: cache.DefaultLimits()},
 		AckTimeout:  10 * time.Second,
 		Engine:      engine.DefaultSettings(),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/retention"
 	"kici/internal/server/report"
 )
 
@@ -20,7 +21,7 @@ func (s *Server) openLogs(ctx context.Context) (err error) {
 
 // sweepLogs deletes logs whose time is up.
 func (s *Server) sweepLogs(ctx context.Context) error {
-	return s.logs.Sweep(ctx, logs.Retention{MaxAge: s.settings.LogMaxAge, RunMaxAge: s.settings.RunMaxAge,
+	return s.logs.Sweep(ctx, retention.Policy{MaxAge: s.settings.LogMaxAge, RunMaxAge: s.settings.RunMaxAge,
 		MaxTotal: s.settings.LogMaxTotal, Run: s.runState})
 }
 
@@ -32,17 +33,17 @@ func (s *Server) flushLogs(ctx context.Context) {
 }
 
 // runState tells whether the logs of a run may go.
-func (s *Server) runState(ctx context.Context, id string) (logs.RunState, error) {
+func (s *Server) runState(ctx context.Context, id string) (retention.RunState, error) {
 	run, _, err := report.RunOf(ctx, s.db.Read(), id)
 	switch {
 	case errors.Is(err, report.ErrNotFound):
-		return logs.RunUnknown, nil
+		return retention.RunUnknown, nil
 	case err != nil:
-		return logs.RunOpen, err
+		return retention.RunOpen, err
 	case run.Status.Terminal():
-		return logs.RunEnded, nil
+		return retention.RunEnded, nil
 	}
-	return logs.RunOpen, nil
+	return retention.RunOpen, nil
 }
 
 // exposeLogs registers what the logs count.

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"kici/internal/core/logline"
+	"kici/internal/server/logs/index"
 )
 
 // TruncatedLine is the last line of a log that reached its cap.
@@ -22,7 +23,7 @@ func putBuffer(b *[]byte) {
 
 // encode appends the stored form of a chunk to buf. It gives the number of lines and whether the log reached its cap:
 // then the lines that fit are followed by the truncation line.
-func encode(buf []byte, c Chunk, id string, at end, maxBytes int64) (data []byte, lines int64, cut bool) {
+func encode(buf []byte, c Chunk, id string, at index.End, maxBytes int64) (data []byte, lines int64, cut bool) {
 	head := logline.AppendHead(nil, c.At)
 	reserve := int64(len(head)+len(TruncatedLine)+len(id)*6) + 100 // room that the truncation line itself needs
 	for _, text := range c.Lines {
@@ -31,7 +32,7 @@ func encode(buf []byte, c Chunk, id string, at end, maxBytes int64) (data []byte
 		buf = logline.AppendText(buf, text)
 		buf = append(buf, logline.End...)
 		buf = append(buf, '\n')
-		if at.size+int64(len(buf))+reserve > maxBytes {
+		if at.Size+int64(len(buf))+reserve > maxBytes {
 			buf = append(buf[:begin], head...)
 			buf = append(buf, TruncatedLine...)
 			lines++
@@ -43,5 +44,5 @@ func encode(buf []byte, c Chunk, id string, at end, maxBytes int64) (data []byte
 	if !cut {
 		buf = buf[:len(buf)-len(logline.End)-1] // the last line ends in the mark instead
 	}
-	return logline.AppendMark(buf, logline.Mark{Chunk: id, Lines: at.lines + lines, Truncated: cut}), lines, cut
+	return logline.AppendMark(buf, logline.Mark{Chunk: id, Lines: at.Lines + lines, Truncated: cut}), lines, cut
 }

@@ -1,6 +1,10 @@
 package logs
 
-import "context"
+import (
+	"context"
+
+	"kici/internal/server/logs/index"
+)
 
 // waiter is what the followers of one log wait on together.
 type waiter struct {
@@ -32,10 +36,10 @@ func (s *Store) Wait(ctx context.Context, path string, line int64) (more bool, e
 // length is the present number of lines of a log; one that does not exist yet has none.
 func (s *Store) length(ctx context.Context, path string) (lines int64, err error) {
 	if live := s.live(path); live != nil {
-		return live.lines, nil
+		return live.Lines, nil
 	}
-	err = s.reading(ctx, path, func(v *view) error {
-		lines = v.lines
+	err = s.reading(ctx, path, func(v *index.View) error {
+		lines = v.Lines
 		return nil
 	})
 	return lines, err

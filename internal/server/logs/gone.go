@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"kici/internal/server/logs/retention"
 	"kici/internal/server/store"
 )
 
@@ -14,11 +15,11 @@ const goneBatch = 1000
 // sweepGone deletes the short logs of nodes that are gone for good, which nobody can read. Any node does, by age alone, since
 // a node's own sweep comes first by a day: what is in a folder that has had nothing for longer is nobody's. Only a run that
 // has not ended keeps its logs there, too, since its node may be one that has been idle for as long.
-func (s *Store) sweepGone(ctx context.Context, keep Retention) error {
-	if s.rows == nil || keep.age() <= 0 {
+func (s *Store) sweepGone(ctx context.Context, keep retention.Policy) error {
+	if s.rows == nil || keep.Age() <= 0 {
 		return nil
 	}
-	before := time.Now().Add(-keep.age() - markPeriod).UnixMilli()
+	before := time.Now().Add(-keep.Age() - markPeriod).UnixMilli()
 	folders, err := store.Texts(ctx, s.rows.db.Read(), selectGone, s.rows.folder, before)
 	if err != nil {
 		return fmt.Errorf("look for logs of nodes that are gone: %w", err)
@@ -31,7 +32,7 @@ func (s *Store) sweepGone(ctx context.Context, keep Retention) error {
 	return nil
 }
 
-func (s *Store) sweepFolder(ctx context.Context, keep Retention, gone *rows) error {
+func (s *Store) sweepFolder(ctx context.Context, keep retention.Policy, gone *rows) error {
 	for last := ""; ; {
 		runs, err := store.Texts(ctx, gone.db.Read(), selectRunsOf, gone.folder, last, goneBatch)
 		if err != nil || len(runs) == 0 {
@@ -39,11 +40,11 @@ func (s *Store) sweepFolder(ctx context.Context, keep Retention, gone *rows) err
 		}
 		for _, run := range runs {
 			last = run
-			state, err := keep.stateOf(ctx, run)
+			state, err := keep.StateOf(ctx, run)
 			if err != nil {
 				return err
 			}
-			if state == RunOpen {
+			if state == retention.RunOpen {
 				continue
 			}
 			if err := gone.removeRun(ctx, run); err != nil {

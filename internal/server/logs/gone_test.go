@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kici/internal/server/logs/retention"
 	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
 )
@@ -34,16 +35,16 @@ func TestShortLogsOfNodesThatAreGone(t *testing.T) {
 	writeRun(t, idle, "old", 99*day)
 	writeRun(t, alive, "now", 0)
 	writeRun(t, alive, "older", 99*day)
-	run := states{"open": RunOpen, "forgotten": RunUnknown}.of
+	run := states{"open": retention.RunOpen, "forgotten": retention.RunUnknown}.of
 	for _, step := range []struct {
 		what string
-		keep Retention
+		keep retention.Policy
 		want []string
 	}{
-		{"kept for ever", Retention{Run: run}, []string{"ended", "forgotten", "lately", "mine", "now", "old", "older", "open"}},
-		{"not old enough", Retention{MaxAge: 99 * day, Run: run}, []string{"ended", "forgotten", "lately", "mine", "now", "old", "older", "open"}},
-		{"one node is gone", Retention{MaxAge: 90 * day, Run: run}, []string{"lately", "mine", "now", "old", "older", "open"}},
-		{"two nodes are", Retention{MaxAge: 90 * day, RunMaxAge: 88 * day, Run: run}, []string{"mine", "now", "older", "open"}},
+		{"kept for ever", retention.Policy{Run: run}, []string{"ended", "forgotten", "lately", "mine", "now", "old", "older", "open"}},
+		{"not old enough", retention.Policy{MaxAge: 99 * day, Run: run}, []string{"ended", "forgotten", "lately", "mine", "now", "old", "older", "open"}},
+		{"one node is gone", retention.Policy{MaxAge: 90 * day, Run: run}, []string{"lately", "mine", "now", "old", "older", "open"}},
+		{"two nodes are", retention.Policy{MaxAge: 90 * day, RunMaxAge: 88 * day, Run: run}, []string{"mine", "now", "older", "open"}},
 	} {
 		if err := mine.sweepGone(t.Context(), step.keep); err != nil {
 			t.Fatal(err)
@@ -59,7 +60,7 @@ func TestManyRunsOfANodeThatIsGone(t *testing.T) {
 	s := home{root: t.TempDir(), db: db}.open(t, Options{})
 	mustExec(t, db, `INSERT INTO short_logs (run_id, folder, name, written_at, data)
 SELECT 'run-' || (n / 2), 'gone', 'step-' || n, 1, '' FROM generate_series(1, $1) n`, 5*goneBatch)
-	if err := s.sweepGone(t.Context(), Retention{MaxAge: time.Hour, Run: states{"run-7": RunOpen}.of}); err != nil {
+	if err := s.sweepGone(t.Context(), retention.Policy{MaxAge: time.Hour, Run: states{"run-7": retention.RunOpen}.of}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"run-7"}, runsInRows(t, db)); diff != "" {

@@ -7,8 +7,8 @@
 // is found by a binary search over the marks. There is nothing beside the log that could be torn or lost or disagree.
 //
 // A log is a file in the data folder, or a row of the database while it is short. With an object store it is segments of
-// such a file: the newest are in the data folder, where a chunk is safe before it is acknowledged, the others have been
-// uploaded. Either way the bytes, and so all cursors, are the same.
+// such a file, which package segments keeps. Either way the bytes, and so all cursors, are the same: package index reads them.
+// What package retention finds to be due is deleted.
 package logs
 
 import (
@@ -23,7 +23,8 @@ import (
 	"time"
 
 	"kici/internal/kit/blob"
-	"kici/internal/kit/service"
+	"kici/internal/server/logs/retention"
+	"kici/internal/server/logs/segments"
 	"kici/internal/server/store"
 )
 
@@ -81,12 +82,8 @@ type Store struct {
 	openLog  func(name string, fresh bool) (diskFile, error)
 	log      *slog.Logger
 
-	// Of a store with segments; remote is nil for one without.
-	remote       blob.Store
-	copies       *copies
-	segmentBytes int64
-	segmentAge   time.Duration
-	owed         service.Poke // there may be a segment to upload
+	segments *segments.Store // nil without an object store
+	marks    retention.Marks
 
 	// slots holds a place for every stream in use, so that no more than maxOpen files are ever open for writing. An
 	// Append that finds none waits.
@@ -94,18 +91,17 @@ type Store struct {
 	close func() error // once
 
 	mu      sync.Mutex
-	streams map[string]*stream  // open ones, at most maxOpen
-	uses    int64               // counts acquisitions, to know the longest idle stream
-	waiters map[string]*waiter  // of followers; each entry has a caller waiting on it
-	debts   map[string]struct{} // logs of which the data folder may hold what has to be uploaded
+	streams map[string]*stream // open ones, at most maxOpen
+	uses    int64              // counts acquisitions, to know the longest idle stream
+	waiters map[string]*waiter // of followers; each entry has a caller waiting on it
 
 	counters
 }
 
-// file is what a store does with an open log.
+// file is what a store does with an open log: a file, a row, or segments.
 type file interface {
-	// Write stores bytes behind the others, and tells how many it has when it fails.
-	Write(ctx context.Context, p []byte) (int, error)
+	// Write stores a chunk behind the others, and tells how many bytes it has when it fails.
+	Write(ctx context.Context, chunk []byte) (int, error)
 	Truncate(size int64) error
 	Size() (int64, error)
 	Close() error
@@ -129,8 +125,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		root: root, maxBytes: o.MaxBytes, maxOpen: o.MaxOpen, log: o.Log,
-		remote: o.Segments, segmentBytes: o.SegmentBytes, segmentAge: o.SegmentAge, owed: service.NewPoke(),
-		streams: map[string]*stream{}, waiters: map[string]*waiter{}, debts: map[string]struct{}{},
+		marks:   retention.Marks{Root: root, Objects: o.Segments},
+		streams: map[string]*stream{}, waiters: map[string]*waiter{},
 	}
 	s.openLog = s.openForWriting
 	s.defaults()
@@ -141,10 +137,43 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			return nil, errors.Join(fmt.Errorf("open short logs: %w", err), root.Close())
 		}
 	}
-	if err := s.openRemote(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open log segments: %w", err), root.Close())
+	if o.Segments != nil {
+		if err := s.openSegments(o); err != nil {
+			return nil, errors.Join(fmt.Errorf("open log segments: %w", err), root.Close())
+		}
 	}
 	return s, nil
+}
+
+// openSegments gets ready to keep logs in segments.
+func (s *Store) openSegments(o Options) (err error) {
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = DefaultSegmentBytes
+	}
+	if o.SegmentAge <= 0 {
+		o.SegmentAge = DefaultSegmentAge
+	}
+	create := func(name string) (segments.File, error) { return s.openLog(name, true) }
+	s.segments, err = segments.Open(segments.Options{Root: s.root, Create: create, Objects: o.Segments,
+		Bytes: o.SegmentBytes, Age: o.SegmentAge, Log: s.log})
+	return err
+}
+
+// Upload is the loop that brings sealed segments to the object store. It ends at once when there is none.
+func (s *Store) Upload(ctx context.Context) error {
+	if s.segments == nil {
+		return nil
+	}
+	return s.segments.Upload(ctx)
+}
+
+// Flush seals what is being written and uploads all there is, as far as ctx lets it. What is left stays safe in the data
+// folder, and the next start goes on with it.
+func (s *Store) Flush(ctx context.Context) error {
+	if s.segments == nil {
+		return nil
+	}
+	return s.segments.Flush(ctx)
 }
 
 // defaults sets what the options left open.
@@ -154,12 +183,6 @@ func (s *Store) defaults() {
 	}
 	if s.maxOpen <= 0 {
 		s.maxOpen = DefaultMaxOpen
-	}
-	if s.segmentBytes <= 0 {
-		s.segmentBytes = DefaultSegmentBytes
-	}
-	if s.segmentAge <= 0 {
-		s.segmentAge = DefaultSegmentAge
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

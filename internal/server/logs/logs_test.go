@@ -283,7 +283,7 @@ func TestReadingAgrees(t *testing.T) {
 			path := Path(fmt.Sprint(run), "build", 0)
 			var want []string
 			lengths := rapid.OneOf(rapid.IntRange(0, 50), rapid.IntRange(0, 50), rapid.IntRange(0, 50),
-				rapid.IntRange(0, 4_000), rapid.SampledFrom([]int{tailBlock - 80, tailBlock, markBlock, 150_000}))
+				rapid.IntRange(0, 4_000), rapid.SampledFrom([]int{64<<10 - 80, 64 << 10, 16 << 10, 150_000}))
 			for i := range rapid.IntRange(1, 15).Draw(rt, "chunks") {
 				c := chunk(fmt.Sprint(i))
 				c.RunID = fmt.Sprint(run)

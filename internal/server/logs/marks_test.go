@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"kici/internal/server/logs/retention"
 )
 
 func TestMarksGoWithTheirRuns(t *testing.T) {
@@ -11,23 +13,22 @@ func TestMarksGoWithTheirRuns(t *testing.T) {
 		s := h.open(t, Options{})
 		mustAppend(t, s, chunk("a", "1"))
 		flush(t, s)
-		if err := s.sweepMarks(t.Context(), Retention{RunMaxAge: 1, Run: states{}.of}); err != nil {
+		if err := s.marks.Sweep(t.Context(), retention.Policy{RunMaxAge: 1, Run: states{}.of}); err != nil {
 			t.Fatalf("without a mark: %v", err)
 		}
-		if err := s.deleteRun(t.Context(), "r"); err != nil {
+		if gone, err := (keeper{s}).Remove(t.Context(), "r", true); err != nil || !gone {
 			t.Fatal(err)
 		}
-		s.letGo(runFolder("r"))
 		for _, step := range []struct {
-			keep   Retention
+			keep   retention.Policy
 			marked bool
 		}{
-			{Retention{Run: states{"r": RunUnknown}.of}, true},
-			{Retention{RunMaxAge: time.Hour, Run: states{"r": RunUnknown}.of}, true},
-			{Retention{RunMaxAge: 1, Run: states{"r": RunEnded}.of}, true},
-			{Retention{RunMaxAge: 1, Run: states{"r": RunUnknown}.of}, false},
+			{retention.Policy{Run: states{"r": retention.RunUnknown}.of}, true},
+			{retention.Policy{RunMaxAge: time.Hour, Run: states{"r": retention.RunUnknown}.of}, true},
+			{retention.Policy{RunMaxAge: 1, Run: states{"r": retention.RunEnded}.of}, true},
+			{retention.Policy{RunMaxAge: 1, Run: states{"r": retention.RunUnknown}.of}, false},
 		} {
-			if err := s.sweepMarks(t.Context(), step.keep); err != nil {
+			if err := s.marks.Sweep(t.Context(), step.keep); err != nil {
 				t.Fatal(err)
 			}
 			if _, _, _, err := s.Lines(t.Context(), buildLog, 0, 1); errors.Is(err, ErrExpired) != step.marked {
@@ -41,7 +42,7 @@ func TestLogsOfAForgottenRunLeaveNoMark(t *testing.T) {
 	eachWhole(t, func(t *testing.T, h home) {
 		s := h.open(t, Options{})
 		writeRun(t, s, "r", 48*time.Hour)
-		if err := s.sweepOnce(t.Context(), Retention{RunMaxAge: 24 * time.Hour, Run: states{"r": RunUnknown}.of}); err != nil {
+		if err := s.sweepOnce(t.Context(), retention.Policy{RunMaxAge: 24 * time.Hour, Run: states{"r": retention.RunUnknown}.of}); err != nil {
 			t.Fatal(err)
 		}
 		if _, total, _, err := s.Lines(t.Context(), Path("r", "build", 0), 0, 1); err != nil || total != 0 {

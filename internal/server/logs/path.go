@@ -1,9 +1,11 @@
 package logs
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"path"
 	"strings"
 )
 
@@ -36,4 +38,33 @@ func element(name string) string {
 	}
 	sum := sha256.Sum256([]byte(name))
 	return strings.ToValidUTF8(encoded[:maxJobElement-33], "") + "~" + hex.EncodeToString(sum[:16])
+}
+
+// runsFolder is the folder of all runs below the root, and alike in an object store.
+const runsFolder = "executions"
+
+// runFolder is where the logs of a run lie. The run is named as an element of paths.
+func runFolder(run string) string { return path.Join(runsFolder, run) }
+
+// splitPath is the run, as an element of paths, that a path below the root belongs to, and the rest of the path.
+func splitPath(name string) (run, rest string, ok bool) {
+	below, ok := strings.CutPrefix(name, runsFolder+"/")
+	run, rest, deeper := strings.Cut(below, "/")
+	return run, rest, ok && deeper && run != ""
+}
+
+// absent tells why a log that is not there is not there: nil when there never was one.
+func (s *Store) absent(ctx context.Context, log string) error {
+	run, _, ok := splitPath(log)
+	if !ok {
+		return nil
+	}
+	expired, err := s.marks.Has(ctx, run)
+	if expired {
+		err = ErrExpired
+	}
+	if err != nil {
+		return fmt.Errorf("read log %s: %w", log, err)
+	}
+	return nil
 }

@@ -1,10 +1,10 @@
 package logs
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"slices"
+
+	"kici/internal/server/logs/index"
 )
 
 const defaultPage = 64 << 10
@@ -21,32 +21,14 @@ func (s *Store) Read(ctx context.Context, path string, cursor int64, limit int) 
 	}
 	limit = min(limit, MaxPage)
 	complete = true // what does not exist is empty
-	err = s.reading(ctx, path, func(v *view) error {
-		cursor = min(max(cursor, 0), v.size)
-		data, err = pageFrom(v, cursor, v.size, int64(limit))
+	err = s.reading(ctx, path, func(v *index.View) error {
+		cursor = min(max(cursor, 0), v.Size)
+		data, err = v.Page(cursor, int64(limit))
 		next = cursor + int64(len(data))
-		complete = next >= v.size
+		complete = next >= v.Size
 		return err
 	})
 	return data, next, complete, err
-}
-
-// pageFrom reads whole lines from cursor on, limit bytes at most or one line.
-func pageFrom(r io.ReaderAt, cursor, size, limit int64) ([]byte, error) {
-	if cursor >= size {
-		return nil, nil
-	}
-	for {
-		data := make([]byte, min(limit, size-cursor))
-		if _, err := r.ReadAt(data, cursor); err != nil {
-			return nil, err
-		}
-		last := bytes.LastIndexByte(data, '\n')
-		if last >= 0 || cursor+int64(len(data)) >= size {
-			return data[:last+1], nil
-		}
-		limit *= 2 // the line is longer than the page
-	}
 }
 
 // Lines gives stored lines, each a JSON object, from a line number on, counted from 0; at most limit of them, fewer
@@ -54,12 +36,12 @@ func pageFrom(r io.ReaderAt, cursor, size, limit int64) ([]byte, error) {
 // follows. A log that does not exist has no lines.
 func (s *Store) Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error) {
 	from = max(from, 0)
-	err = s.reading(ctx, path, func(v *view) error {
-		if total = v.lines; limit <= 0 {
+	err = s.reading(ctx, path, func(v *index.View) error {
+		if total = v.Lines; limit <= 0 {
 			return nil
 		}
 		size := 0
-		return v.eachFrom(from, func(_ int64, line []byte) bool {
+		return v.EachFrom(from, func(_ int64, line []byte) bool {
 			lines = append(lines, string(line))
 			size += len(line)
 			return len(lines) < limit && size < MaxPage
@@ -73,10 +55,10 @@ func (s *Store) Lines(ctx context.Context, path string, from int64, limit int) (
 
 // Tail gives the last stored lines, n at most, in their order, and the number of all.
 func (s *Store) Tail(ctx context.Context, path string, n int) (lines []string, total int64, err error) {
-	err = s.reading(ctx, path, func(v *view) error {
-		total = v.lines
+	err = s.reading(ctx, path, func(v *index.View) error {
+		total = v.Lines
 		size := 0
-		return eachLineBack(v, v.size, func(line []byte, _ int64) bool {
+		return v.EachBack(func(line []byte) bool {
 			if len(lines) >= n || size >= MaxPage {
 				return false
 			}

@@ -13,17 +13,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kici/internal/server/logs/retention"
 	"kici/internal/server/store"
 )
 
 // states answers for runs; those it does not name have ended.
-type states map[string]RunState
+type states map[string]retention.RunState
 
-func (s states) of(_ context.Context, run string) (RunState, error) {
+func (s states) of(_ context.Context, run string) (retention.RunState, error) {
 	if state, ok := s[run]; ok {
 		return state, nil
 	}
-	return RunEnded, nil
+	return retention.RunEnded, nil
 }
 
 // writeRun stores a log of a run as if it had been written that long ago.
@@ -70,22 +71,22 @@ func TestSweep(t *testing.T) {
 	const hour, day = time.Hour, 24 * time.Hour
 	tests := []struct {
 		name string
-		keep Retention
+		keep retention.Policy
 		runs states
 		want []string
 	}{
-		{"by age", Retention{MaxAge: 2 * day}, nil, []string{"day", "hour", "now"}},
-		{"not while the run goes on", Retention{MaxAge: 2 * day}, states{"week": RunOpen}, []string{"week", "day", "hour", "now"}},
-		{"as soon as runs are forgotten", Retention{RunMaxAge: 2 * day}, states{"week": RunUnknown}, []string{"day", "hour", "now"}},
-		{"no later than runs are forgotten", Retention{MaxAge: 30 * day, RunMaxAge: 2 * day}, nil, []string{"day", "hour", "now"}},
-		{"before runs are forgotten", Retention{MaxAge: 2 * day, RunMaxAge: 30 * day}, nil, []string{"day", "hour", "now"}},
-		{"a run that nobody knows goes by age", Retention{MaxAge: 2 * day}, states{"week": RunUnknown}, []string{"day", "hour", "now"}},
-		{"by size, the oldest first", Retention{MaxTotal: 2500}, nil, []string{"hour", "now"}},
-		{"by size, but not while the run goes on", Retention{MaxTotal: 2500}, states{"week": RunOpen, "day": RunOpen}, []string{"week", "day", "now"}},
-		{"by size, but not a run that nobody knows", Retention{MaxTotal: 2500}, states{"week": RunUnknown}, []string{"week", "now"}},
-		{"nothing that was just written", Retention{MaxAge: time.Nanosecond, MaxTotal: 1}, nil, []string{"now"}},
-		{"for ever", Retention{}, nil, []string{"week", "day", "hour", "now"}},
-		{"within its bounds", Retention{MaxAge: 30 * day, MaxTotal: 1 << 20}, nil, []string{"week", "day", "hour", "now"}},
+		{"by age", retention.Policy{MaxAge: 2 * day}, nil, []string{"day", "hour", "now"}},
+		{"not while the run goes on", retention.Policy{MaxAge: 2 * day}, states{"week": retention.RunOpen}, []string{"week", "day", "hour", "now"}},
+		{"as soon as runs are forgotten", retention.Policy{RunMaxAge: 2 * day}, states{"week": retention.RunUnknown}, []string{"day", "hour", "now"}},
+		{"no later than runs are forgotten", retention.Policy{MaxAge: 30 * day, RunMaxAge: 2 * day}, nil, []string{"day", "hour", "now"}},
+		{"before runs are forgotten", retention.Policy{MaxAge: 2 * day, RunMaxAge: 30 * day}, nil, []string{"day", "hour", "now"}},
+		{"a run that nobody knows goes by age", retention.Policy{MaxAge: 2 * day}, states{"week": retention.RunUnknown}, []string{"day", "hour", "now"}},
+		{"by size, the oldest first", retention.Policy{MaxTotal: 2500}, nil, []string{"hour", "now"}},
+		{"by size, but not while the run goes on", retention.Policy{MaxTotal: 2500}, states{"week": retention.RunOpen, "day": retention.RunOpen}, []string{"week", "day", "now"}},
+		{"by size, but not a run that nobody knows", retention.Policy{MaxTotal: 2500}, states{"week": retention.RunUnknown}, []string{"week", "now"}},
+		{"nothing that was just written", retention.Policy{MaxAge: time.Nanosecond, MaxTotal: 1}, nil, []string{"now"}},
+		{"for ever", retention.Policy{}, nil, []string{"week", "day", "hour", "now"}},
+		{"within its bounds", retention.Policy{MaxAge: 30 * day, MaxTotal: 1 << 20}, nil, []string{"week", "day", "hour", "now"}},
 	}
 	eachWhole(t, func(t *testing.T, h home) {
 		for _, tt := range tests {
@@ -115,10 +116,9 @@ func TestDeletedLogReadsAsExpired(t *testing.T) {
 		s := h.open(t, Options{})
 		mustAppend(t, s, chunk("a", "1"))
 		flush(t, s)
-		if err := s.deleteRun(t.Context(), "r"); err != nil {
+		if gone, err := (keeper{s}).Remove(t.Context(), "r", true); err != nil || !gone {
 			t.Fatal(err)
 		}
-		s.letGo(runFolder("r"))
 		for range 2 {
 			_, _, _, lines := s.Lines(t.Context(), buildLog, 0, 1)
 			_, _, _, read := s.Read(t.Context(), buildLog, 0, 1)
@@ -151,9 +151,9 @@ func TestDeletedLogReadsAsExpired(t *testing.T) {
 func TestSweepOfAnObjectStore(t *testing.T) {
 	h := segmentHome(t)
 	s := h.open(t, Options{})
-	old := segment{number: 1, id: fmt.Sprintf("%012x%08x", time.Now().Add(-48*time.Hour).UnixMilli(), 1), to: end{3, 1}}
+	old := fmt.Sprintf("seg-000001-%012x%08x-0-0-3-1", time.Now().Add(-48*time.Hour).UnixMilli(), 1)
 	for _, run := range []string{"old", "open"} {
-		if _, err := h.segments.Put(t.Context(), Path(run, "build", 0)+"/"+old.object(), strings.NewReader("{}\n")); err != nil {
+		if _, err := h.segments.Put(t.Context(), Path(run, "build", 0)+"/"+old, strings.NewReader("{}\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestSweepOfAnObjectStore(t *testing.T) {
 	flush(t, s)
 	c.RunID = "pending"
 	mustAppend(t, s, c)
-	keep := Retention{MaxAge: 24 * time.Hour, MaxTotal: 1, Run: states{"open": RunOpen}.of}
+	keep := retention.Policy{MaxAge: 24 * time.Hour, MaxTotal: 1, Run: states{"open": retention.RunOpen}.of}
 	if err := s.sweepOnce(t.Context(), keep); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestSweepThatCannotAskDeletesNothing(t *testing.T) {
 		s := h.open(t, Options{})
 		writeRun(t, s, "week", 7*24*time.Hour)
 		wrong := errors.New("database is locked")
-		err := s.sweepOnce(t.Context(), Retention{MaxAge: time.Hour, Run: func(context.Context, string) (RunState, error) { return RunEnded, wrong }})
+		err := s.sweepOnce(t.Context(), retention.Policy{MaxAge: time.Hour, Run: func(context.Context, string) (retention.RunState, error) { return retention.RunEnded, wrong }})
 		if !errors.Is(err, wrong) {
 			t.Errorf("got %v", err)
 		}

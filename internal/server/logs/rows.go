@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"kici/internal/server/logs/retention"
 	"kici/internal/server/store"
 )
 
@@ -98,7 +99,7 @@ func (r *rows) exec(ctx context.Context, statement string, args ...any) error {
 }
 
 // measure adds up the short logs by their runs.
-func (r *rows) measure(ctx context.Context, m *measure) error {
+func (r *rows) measure(ctx context.Context, m *retention.Measure) error {
 	list, err := r.db.Read().QueryContext(ctx, sumShort, r.folder)
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func (r *rows) measure(ctx context.Context, m *measure) error {
 		if err := list.Scan(&run, &bytes, &last); err != nil {
 			return err
 		}
-		m.add(run, bytes, time.UnixMilli(last))
+		m.Add(run, bytes, time.UnixMilli(last))
 	}
 	return list.Err()
 }

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"kici/internal/core/logline"
+	"kici/internal/server/logs/index"
 )
 
 // Bounds of one search.
@@ -52,8 +53,8 @@ func (s *Store) Search(ctx context.Context, path string, q Query) (Found, error)
 	}
 	q = q.Bounded()
 	found := Found{Hits: []Hit{}}
-	err = s.reading(ctx, path, func(v *view) error {
-		found.Total = v.lines
+	err = s.reading(ctx, path, func(v *index.View) error {
+		found.Total = v.Lines
 		return found.fill(ctx, v, q, match)
 	})
 	return found, err
@@ -71,11 +72,11 @@ func (q Query) Bounded() Query {
 	return q
 }
 
-func (f *Found) fill(ctx context.Context, v *view, q Query, match logline.Matcher) error {
+func (f *Found) fill(ctx context.Context, v *index.View, q Query, match logline.Matcher) error {
 	deadline := time.Now().Add(q.Time)
 	f.Next = f.Total
 	var buf, text []byte
-	err := v.eachFrom(q.From, func(number int64, line []byte) bool {
+	err := v.EachFrom(q.From, func(number int64, line []byte) bool {
 		if (number-q.From)%lookAtClock == lookAtClock-1 && (ctx.Err() != nil || time.Now().After(deadline)) {
 			f.Next = number
 			return false

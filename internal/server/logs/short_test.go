@@ -13,12 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kici/internal/server/logs/index"
 	"kici/internal/server/store"
 )
 
 // stored is a chunk that takes so many bytes in a log, of which it is the first.
 func stored(id string, bytes int) Chunk {
-	plain, _, _ := encode(nil, chunk(id, ""), id, end{}, 1<<40)
+	plain, _, _ := encode(nil, chunk(id, ""), id, index.End{}, 1<<40)
 	return chunk(id, strings.Repeat("x", bytes-len(plain)))
 }
 
@@ -119,7 +120,7 @@ func TestKilledWhileALogBecomesAFile(t *testing.T) {
 		mustAppend(t, s, sent...)
 		text := whole(t, s)
 		s.Close()
-		more, _, _ := encode(nil, chunk("d", "5"), "d", end{lines: 4}, 1<<40)
+		more, _, _ := encode(nil, chunk("d", "5"), "d", index.End{Lines: 4}, 1<<40)
 		killedWith := func(file []byte, row bool, sent []Chunk) {
 			t.Helper()
 			next := killed(t, h)

@@ -1,6 +1,11 @@
 package logs
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"kici/internal/server/logs/retention"
+	"kici/internal/server/logs/segments"
+)
 
 // Stats counts what a store did since it was opened.
 type Stats struct {
@@ -10,9 +15,7 @@ type Stats struct {
 	Truncated int64 // chunks of which lines were dropped at the cap
 	Failed    int64 // chunks that could not be stored; their senders were told
 
-	Uploaded int64 // segments that went to the object store
-	Unsent   int64 // failed attempts at that
-	Owing    int64 // logs of which something is still to be uploaded, at present
+	segments.Stats
 
 	ExpiredRuns  int64 // whose logs were deleted
 	ExpiredBytes int64 // that they had
@@ -20,7 +23,7 @@ type Stats struct {
 }
 
 type counters struct {
-	chunks, bytes, replays, truncated, failed, uploaded, unsent, expiredRuns, expiredBytes, keptBytes atomic.Int64
+	chunks, bytes, replays, truncated, failed, expiredRuns, expiredBytes, keptBytes atomic.Int64
 }
 
 // count counts a stored chunk.
@@ -32,14 +35,21 @@ func (c *counters) count(size int, cut bool) {
 	}
 }
 
+// swept counts what a sweep did.
+func (c *counters) swept(s retention.Swept) {
+	c.expiredRuns.Add(s.Runs)
+	c.expiredBytes.Add(s.Freed)
+	c.keptBytes.Store(s.Kept)
+}
+
 // Stats tells what was done so far.
 func (s *Store) Stats() Stats {
-	s.mu.Lock()
-	owing := len(s.debts)
-	s.mu.Unlock()
-	return Stats{
+	out := Stats{
 		Chunks: s.chunks.Load(), Bytes: s.bytes.Load(), Replays: s.replays.Load(), Truncated: s.truncated.Load(), Failed: s.failed.Load(),
-		Uploaded: s.uploaded.Load(), Unsent: s.unsent.Load(), Owing: int64(owing),
 		ExpiredRuns: s.expiredRuns.Load(), ExpiredBytes: s.expiredBytes.Load(), KeptBytes: s.keptBytes.Load(),
 	}
+	if s.segments != nil {
+		out.Stats = s.segments.Stats()
+	}
+	return out
 }

@@ -5,41 +5,27 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash/maphash"
-	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/google/uuid"
+
+	"kici/internal/server/logs/index"
 )
 
-// A window of recent chunk ids recognises replays. An agent replays what was not acknowledged when its connection broke,
-// which is far less.
-const (
-	windowChunks = 1024
-	windowBytes  = 4 << 20 // how far back a reopened log is read for the window, at most
-)
+// windowChunks is the window of recent chunk ids that recognises replays. An agent replays what was not acknowledged when its
+// connection broke, which is far less.
+const windowChunks = 1024
 
 // maxID bounds a message id in the file; a longer one is stored as its hash.
 const maxID = 128
 
-var idSeed = maphash.MakeSeed()
-
-// end is how far a log reaches: the bytes and lines of its complete chunks.
-type end struct {
-	size  int64
-	lines int64
-}
-
-// shape is what readers need to know of a log that is open for writing. The text is that of a log that is a row, nil for all
-// others. The segments are those of a log that is kept in parts, sealed ones and the one being written, whose number is 0
-// when there is none.
+// shape is what readers need to know of a log that is open for writing: where its complete chunks end, and its text when it is
+// a row.
 type shape struct {
-	end
-	text     []byte
-	segments []segment
-	active   segment
+	index.End
+	text []byte
 }
 
 // stream is one log that is open for writing.
@@ -54,8 +40,7 @@ type stream struct {
 	shape atomic.Pointer[shape]
 
 	mu     sync.Mutex
-	parts  bool     // the log is kept in segments
-	file   file     // nil until the first append, after a sealing, and after a failure that left the file in doubt
+	file   file     // nil until the first append, and after a failure that left it in doubt
 	recent []uint64 // hashes of the last chunk ids, a ring once full
 	oldest int      // where the ring begins
 	capped bool     // the truncation line is written
@@ -73,120 +58,67 @@ func (st *stream) append(ctx context.Context, s *Store, c Chunk) (bool, error) {
 		return false, nil
 	}
 	id := chunkID(c.MessageID)
-	hash := maphash.String(idSeed, id)
+	hash := index.Hash(id)
 	if slices.Contains(st.recent, hash) {
 		s.replays.Add(1)
 		return false, nil
 	}
-	if st.file == nil {
-		if err := st.beginLocked(s); err != nil {
-			return false, err
-		}
-	}
-	now := *st.shape.Load()
+	now := st.shape.Load().End
 	buf := buffers.Get().(*[]byte)
 	defer putBuffer(buf)
-	data, lines, cut := encode((*buf)[:0], c, id, now.end, s.maxBytes)
+	data, lines, cut := encode((*buf)[:0], c, id, now, s.maxBytes)
 	*buf = data
-	if err := st.writeLocked(ctx, data, now.size-now.active.from.size); err != nil {
+	if err := st.writeLocked(ctx, data, now.Size); err != nil {
 		return false, err
 	}
-	now.text = textOf(st.file)
-	now.end = end{size: now.size + int64(len(data)), lines: now.lines + lines}
-	st.shape.Store(&now)
+	now = index.End{Size: now.Size + int64(len(data)), Lines: now.Lines + lines}
+	st.shape.Store(&shape{End: now, text: textOf(st.file)})
 	st.rememberLocked(hash)
 	st.capped = cut
 	s.count(len(data), cut)
-	if st.parts && now.size-now.active.from.size >= s.segmentBytes {
-		return true, st.sealLocked(s)
-	}
 	return true, nil
 }
 
-// readyLocked opens the log, or looks again at a file that is not as this stream left it.
+// readyLocked opens the log, or looks again at one that is not as this stream left it.
 func (st *stream) readyLocked(ctx context.Context, s *Store) error {
 	if st.file != nil {
-		now := st.shape.Load()
 		size, err := st.file.Size()
-		if err == nil && size == now.size-now.active.from.size {
+		if err == nil && size == st.shape.Load().Size {
 			return nil
 		}
 		if err := st.closeLocked(); err != nil {
 			return err
 		}
 	}
-	if st.shape.Load() != nil {
-		return nil // the next segment is begun by the next chunk
-	}
-	var err error
-	if st.parts, err = s.inParts(ctx, st.path); err != nil {
-		return err
-	}
-	if st.parts {
-		return st.openPartsLocked(ctx, s)
-	}
-	f, found, err := s.openWhole(ctx, st.path)
+	f, found, err := s.openForMore(ctx, st.path)
 	if err != nil {
 		return err
 	}
 	st.file = f
-	st.openedLocked(found, &shape{end: found.end, text: textOf(f)})
+	st.capped = found.Truncated
+	st.recent, st.oldest = found.Recent, 0
+	st.shape.Store(&shape{End: found.End, text: textOf(f)})
 	return nil
 }
 
-// openPartsLocked finds out where a log in segments ends. No segment is ever gone on with after it was closed: what a
-// killed server left is uploaded as it is.
-func (st *stream) openPartsLocked(ctx context.Context, s *Store) error {
-	segments, err := s.layout(ctx, st.path)
+// openForMore opens a log in whatever form it is, or begins one.
+func (s *Store) openForMore(ctx context.Context, path string) (file, index.Tail, error) {
+	parts, err := s.inParts(ctx, path)
 	if err != nil {
-		return err
+		return nil, index.Tail{}, err
 	}
-	r := &partReader{ctx: ctx, store: s, log: st.path, segments: segments, index: -1}
-	found, err := readTail(r, endOf(segments).size, windowChunks)
-	if err = errors.Join(err, r.Close()); err != nil {
-		return err
+	if !parts {
+		return s.openWhole(ctx, path)
 	}
-	st.openedLocked(found, &shape{end: endOf(segments), segments: segments})
-	return nil
-}
-
-func (st *stream) openedLocked(found tail, now *shape) {
-	st.capped = found.truncated
-	st.recent, st.oldest = found.recent, 0
-	st.shape.Store(now)
-}
-
-// beginLocked begins the next segment.
-func (st *stream) beginLocked(s *Store) error {
-	now := *st.shape.Load()
-	now.active = newSegment(nextNumber(now.segments), now.end)
-	f, err := s.openLog(path.Join(st.path, now.active.local()), true)
+	w, found, err := s.segments.Continue(ctx, path, windowChunks)
 	if err != nil {
-		return err
+		return nil, index.Tail{}, err
 	}
-	st.file = f
-	st.shape.Store(&now)
-	s.owe(st.path)
-	return nil
+	return w, found, nil
 }
 
-// sealLocked ends the segment that is being written. It can be uploaded now.
-func (st *stream) sealLocked(s *Store) error {
-	now := *st.shape.Load()
-	f := st.file
-	st.file = nil
-	if now.size > now.active.from.size {
-		now.active.to = now.end
-		now.segments = append(slices.Clip(now.segments), now.active)
-	}
-	now.active = segment{}
-	st.shape.Store(&now)
-	s.owed.Wake()
-	return f.Close()
-}
-
-// writeLocked writes a whole chunk behind the size bytes of the file, or nothing. When the rest of a broken write cannot be taken back, the file is closed,
-// and the next append recovers it as after a crash.
+// writeLocked writes a whole chunk behind the size bytes of the log, or nothing. When the rest of a broken write cannot be
+// taken back, the log is closed, and the next append recovers it as after a crash.
 func (st *stream) writeLocked(ctx context.Context, data []byte, size int64) error {
 	n, err := st.file.Write(ctx, data)
 	if err == nil {

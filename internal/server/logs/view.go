@@ -7,29 +7,22 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
-	"sort"
 	"strings"
+
+	"kici/internal/server/logs/index"
 )
 
 // ErrExpired says that there was a log once and that its time was up.
 var ErrExpired = errors.New("log expired")
 
-// view is a log as it was at one moment. It can be read while the log grows.
-type view struct {
-	io.ReaderAt
-	end
-	segments []segment // of a log that is kept in parts
-	close    func() error
-}
-
 // reading shows a log to fn. One that does not exist is not shown; ErrExpired tells that it did once.
-func (s *Store) reading(ctx context.Context, path string, fn func(v *view) error) error {
+func (s *Store) reading(ctx context.Context, path string, fn func(v *index.View) error) error {
 	v, err := s.open(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.absent(ctx, path)
 	}
 	if err == nil {
-		err = errors.Join(fn(v), v.close())
+		err = errors.Join(fn(v), v.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("read log %s: %w", path, err)
@@ -37,12 +30,9 @@ func (s *Store) reading(ctx context.Context, path string, fn func(v *view) error
 	return nil
 }
 
-// lookAgain bounds how often a log is opened anew, since it was sealed and uploaded just when it was opened.
-const lookAgain = 5
-
 // open opens a log for reading and tells its end. A torn chunk behind the end is not shown: it may be sent again. Nor is a
 // chunk that is stored and not published yet: the next reading, which asks the writer, would not show it any more.
-func (s *Store) open(ctx context.Context, path string) (*view, error) {
+func (s *Store) open(ctx context.Context, path string) (*index.View, error) {
 	if !filepath.IsLocal(path) || strings.IndexByte(path, 0) >= 0 {
 		return nil, ErrPath
 	}
@@ -50,33 +40,26 @@ func (s *Store) open(ctx context.Context, path string) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if live := s.live(path); live != nil && live.size < v.size {
-		v.end = live.end
+	if live := s.live(path); live != nil && live.Size < v.Size {
+		v.End = live.End
 	}
 	return v, nil
 }
 
-func (s *Store) view(ctx context.Context, path string) (v *view, err error) {
+func (s *Store) view(ctx context.Context, path string) (*index.View, error) {
 	parts, err := s.inParts(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	if !parts {
-		return s.viewWhole(ctx, path)
+	if parts {
+		return s.segments.View(ctx, path)
 	}
-	for range lookAgain {
-		live := s.live(path)
-		v, err = s.openParts(ctx, path, live)
-		if live == nil || !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
-	return v, err
+	return s.viewWhole(ctx, path)
 }
 
 // inParts tells whether a log is kept in segments. One that was begun as a row or a file goes on as one.
 func (s *Store) inParts(ctx context.Context, path string) (bool, error) {
-	if s.remote == nil {
+	if s.segments == nil {
 		return false, nil
 	}
 	if s.rows != nil {
@@ -100,33 +83,6 @@ func (s *Store) live(path string) *shape {
 		return nil
 	}
 	return st.shape.Load()
-}
-
-// eachFrom calls fn with the lines from a number on, and their numbers, until it returns false.
-func (v *view) eachFrom(from int64, fn func(number int64, line []byte) bool) error {
-	if from >= v.lines {
-		return nil
-	}
-	start, err := v.locate(from)
-	if err != nil {
-		return err
-	}
-	at := start.lines
-	return eachLine(v, start.size, v.size, func(line []byte, _ int64) bool {
-		number := at
-		at++
-		return number < from || fn(number, line)
-	})
-}
-
-// locate finds a place near before a line. In a log of parts the names of the segments say in which one it is.
-func (v *view) locate(line int64) (end, error) {
-	if v.segments == nil {
-		return locate(v, end{}, v.size, 0, line)
-	}
-	i := sort.Search(len(v.segments), func(i int) bool { return v.segments[i].stop().lines > line })
-	g := v.segments[min(i, len(v.segments)-1)]
-	return locate(v, g.at, g.stop().size, g.at.lines-g.from.lines, line)
 }
 
 // Content is a whole log as it is stored: one JSON object a line. It ends where the log ended when it was opened.
@@ -153,5 +109,5 @@ func (s *Store) Open(ctx context.Context, path string) (Content, error) {
 	if err != nil {
 		return Content{}, fmt.Errorf("open log %s: %w", path, err)
 	}
-	return Content{io.NewSectionReader(v, 0, v.size), v.close}, nil
+	return Content{io.NewSectionReader(v, 0, v.Size), v.Close}, nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"kici/internal/server/logs/index"
 )
 
 // A log that is not kept in segments is a row while it is short, and then a file. Where a server was killed while one became
@@ -15,10 +17,10 @@ import (
 
 // openWhole opens such a log for writing and finds the end of its last complete chunk. What a killed server left behind
 // that is cut off, and a row that is not the log goes.
-func (s *Store) openWhole(ctx context.Context, path string) (file, tail, error) {
-	f, there, err := s.openForMore(path)
+func (s *Store) openWhole(ctx context.Context, path string) (file, index.Tail, error) {
+	f, there, err := s.openFile(path)
 	if err != nil {
-		return nil, tail{}, err
+		return nil, index.Tail{}, err
 	}
 	if s.rows == nil {
 		if f == nil {
@@ -29,14 +31,14 @@ func (s *Store) openWhole(ctx context.Context, path string) (file, tail, error) 
 	row, here, err := s.openRow(ctx, path)
 	switch {
 	case err != nil:
-		return nil, tail{}, errors.Join(err, closeFile(f))
-	case f == nil, row.row && here.end.size > there.end.size:
+		return nil, index.Tail{}, errors.Join(err, closeFile(f))
+	case f == nil, row.row && here.End.Size > there.End.Size:
 		return row, here, closeFile(f)
 	case row.row:
 		err = s.rows.remove(ctx, path)
 	}
 	if err != nil {
-		return nil, tail{}, errors.Join(err, f.Close())
+		return nil, index.Tail{}, errors.Join(err, f.Close())
 	}
 	return f, there, nil
 }
@@ -48,58 +50,58 @@ func closeFile(f diskFile) error {
 	return f.Close()
 }
 
-// openForMore opens a log that is a file. It is nil when there is none.
-func (s *Store) openForMore(path string) (diskFile, tail, error) {
+// openFile opens a log that is a file. It is nil when there is none.
+func (s *Store) openFile(path string) (diskFile, index.Tail, error) {
 	f, err := s.openLog(path, false)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, tail{}, nil
+		return nil, index.Tail{}, nil
 	}
 	if err != nil {
-		return nil, tail{}, err
+		return nil, index.Tail{}, err
 	}
 	found, err := recoverLog(f)
 	if err != nil {
-		return nil, tail{}, errors.Join(err, f.Close())
+		return nil, index.Tail{}, errors.Join(err, f.Close())
 	}
 	return f, found, nil
 }
 
 // recoverLog finds the end of the last complete chunk and cuts off what a killed server left behind it.
-func recoverLog(f diskFile) (tail, error) {
+func recoverLog(f diskFile) (index.Tail, error) {
 	size, err := f.Size()
 	if err != nil {
-		return tail{}, err
+		return index.Tail{}, err
 	}
-	found, err := readTail(f, size, windowChunks)
+	found, err := index.ReadTail(f, size, windowChunks)
 	if err != nil {
-		return tail{}, err
+		return index.Tail{}, err
 	}
-	if found.end.size < size {
-		if err := f.Truncate(found.end.size); err != nil {
-			return tail{}, err
+	if found.End.Size < size {
+		if err := f.Truncate(found.End.Size); err != nil {
+			return index.Tail{}, err
 		}
 	}
 	return found, nil
 }
 
 // openRow opens a log that is a row, or may become one.
-func (s *Store) openRow(ctx context.Context, path string) (*shortLog, tail, error) {
+func (s *Store) openRow(ctx context.Context, path string) (*shortLog, index.Tail, error) {
 	text, ok, err := s.rows.read(ctx, path)
 	if err != nil {
-		return nil, tail{}, err
+		return nil, index.Tail{}, err
 	}
-	found, err := readTail(strings.NewReader(text), int64(len(text)), windowChunks)
+	found, err := index.ReadTail(strings.NewReader(text), int64(len(text)), windowChunks)
 	if err != nil {
-		return nil, tail{}, err
+		return nil, index.Tail{}, err
 	}
-	return &shortLog{store: s, path: path, data: []byte(text[:found.end.size]), chunks: len(found.recent), row: ok}, found, nil
+	return &shortLog{store: s, path: path, data: []byte(text[:found.End.Size]), chunks: len(found.Recent), row: ok}, found, nil
 }
 
 // viewWhole opens such a log for reading. A file beyond the bound of rows is the log, so that a long one costs no query. The
 // row is looked for before the file is opened: a row that has gone has left a file that is whole.
-func (s *Store) viewWhole(ctx context.Context, path string) (*view, error) {
+func (s *Store) viewWhole(ctx context.Context, path string) (*index.View, error) {
 	if live := s.live(path); live != nil && live.text != nil {
-		return viewText(live.text, live.end), nil
+		return viewText(live.text, live.End), nil
 	}
 	if s.rows == nil || s.fileSize(path) > shortBytes {
 		return s.viewFile(path)
@@ -114,8 +116,8 @@ func (s *Store) viewWhole(ctx context.Context, path string) (*view, error) {
 		return file, err
 	case err != nil:
 		return row, nil
-	case row.size > file.size:
-		return row, file.close()
+	case row.Size > file.Size:
+		return row, file.Close()
 	}
 	return file, nil
 }
@@ -130,39 +132,39 @@ func (s *Store) fileSize(path string) int64 {
 }
 
 // viewRow reads a log that is a row, nil when there is none.
-func (s *Store) viewRow(ctx context.Context, path string) (*view, error) {
+func (s *Store) viewRow(ctx context.Context, path string) (*index.View, error) {
 	text, ok, err := s.rows.read(ctx, path)
 	if err != nil || !ok {
 		return nil, err
 	}
-	t, err := readTail(strings.NewReader(text), int64(len(text)), 1)
+	t, err := index.ReadTail(strings.NewReader(text), int64(len(text)), 1)
 	if err != nil {
 		return nil, err
 	}
-	return viewText([]byte(text), t.end), nil
+	return viewText([]byte(text), t.End), nil
 }
 
-func viewText(text []byte, at end) *view {
-	return &view{ReaderAt: bytes.NewReader(text), end: at, close: func() error { return nil }}
+func viewText(text []byte, at index.End) *index.View {
+	return &index.View{ReaderAt: bytes.NewReader(text), End: at, Close: func() error { return nil }}
 }
 
-func (s *Store) viewFile(path string) (*view, error) {
+func (s *Store) viewFile(path string) (*index.View, error) {
 	f, err := s.root.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	if live := s.live(path); live != nil && live.text != nil {
-		return viewText(live.text, live.end), f.Close() // the file is not whole yet
+		return viewText(live.text, live.End), f.Close() // the file is not whole yet
 	} else if live != nil {
-		return &view{ReaderAt: f, end: live.end, close: f.Close}, nil
+		return &index.View{ReaderAt: f, End: live.End, Close: f.Close}, nil
 	}
 	info, err := f.Stat()
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	t, err := readTail(f, info.Size(), 1)
+	t, err := index.ReadTail(f, info.Size(), 1)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &view{ReaderAt: f, end: t.end, close: f.Close}, nil
+	return &index.View{ReaderAt: f, End: t.End, Close: f.Close}, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"kici/internal/core/logline"
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/index"
 )
 
 // Lines gives lines of the whole log; see logs.Store.Lines.
@@ -218,13 +219,13 @@ func (c *joinedBytes) add(a *joint, p piece, last bool) error {
 		c.opened[p.part] = &content
 	}
 	content := c.opened[p.part]
-	from, err := logs.OffsetOf(content, content.Size(), p.from)
+	from, err := index.OffsetOf(content, content.Size(), p.from)
 	if err != nil {
 		return err
 	}
 	to := content.Size()
 	if !last {
-		if to, err = logs.OffsetOf(content, to, p.to); err != nil {
+		if to, err = index.OffsetOf(content, to, p.to); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package logs
+package segments
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"path"
 	"slices"
 	"sort"
+
+	"kici/internal/server/logs/index"
 )
 
 // layout finds the segments of a log that is not open for writing: those that this server holds and those in the object
@@ -29,7 +31,7 @@ func (s *Store) layout(ctx context.Context, log string) ([]segment, error) {
 		}
 		found = append(found, g)
 	}
-	uploaded, err := s.remote.List(ctx, log)
+	uploaded, err := s.Objects.List(ctx, log)
 	if err != nil {
 		return nil, fmt.Errorf("list segments: %w", err)
 	}
@@ -38,7 +40,7 @@ func (s *Store) layout(ctx context.Context, log string) ([]segment, error) {
 
 // localSegments lists what the data folder holds of a log. The ends are not known.
 func (s *Store) localSegments(log string) ([]segment, error) {
-	folder, err := s.root.Open(log)
+	folder, err := s.Root.Open(log)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -60,52 +62,26 @@ func (s *Store) localSegments(log string) ([]segment, error) {
 }
 
 // recoveredEnd is where the last complete chunk of a local segment ends. What follows it was never acknowledged.
-func (s *Store) recoveredEnd(log string, g segment) (end, error) {
-	f, err := s.root.Open(path.Join(log, g.local()))
+func (s *Store) recoveredEnd(log string, g segment) (index.End, error) {
+	f, err := s.Root.Open(path.Join(log, g.local()))
 	if err != nil {
-		return end{}, err
+		return index.End{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return end{}, err
+		return index.End{}, err
 	}
-	t, err := readTail(f, info.Size(), 1)
-	if err != nil || t.end.size == 0 {
+	t, err := index.ReadTail(f, info.Size(), 1)
+	if err != nil || t.End.Size == 0 {
 		return g.from, err
 	}
-	return end{g.from.size + t.end.size, t.end.lines}, nil
+	return index.End{Size: g.from.Size + t.End.Size, Lines: t.End.Lines}, nil
 }
 
-// openParts opens a log that is kept in segments. live is its shape while it is open for writing, else nil.
-func (s *Store) openParts(ctx context.Context, log string, live *shape) (*view, error) {
-	r := &partReader{ctx: ctx, store: s, log: log, index: -1}
-	if live == nil {
-		segments, err := s.layout(ctx, log)
-		if err != nil {
-			return nil, err
-		}
-		if len(segments) == 0 {
-			return nil, fs.ErrNotExist
-		}
-		r.segments = segments
-	} else if r.segments = live.segments; live.size > live.active.from.size && live.active.number > 0 {
-		g := live.active
-		g.to = live.end
-		f, err := s.root.Open(path.Join(log, g.local()))
-		if err != nil {
-			return nil, err
-		}
-		r.segments = append(slices.Clip(r.segments), g)
-		r.file, r.index = f, len(r.segments)-1
-		r.active = f
-	}
-	return &view{ReaderAt: r, end: endOf(r.segments), segments: r.segments, close: r.Close}, nil
-}
-
-// partReader reads segments as the one log that they are. It keeps one of them open, since what is read lies together;
+// reader reads segments as the one log that they are. It keeps one of them open, since what is read lies together;
 // it is not for concurrent use.
-type partReader struct {
+type reader struct {
 	ctx      context.Context // of the reading, which may have to fetch a segment
 	store    *Store
 	log      string
@@ -116,9 +92,9 @@ type partReader struct {
 }
 
 // ReadAt implements io.ReaderAt.
-func (r *partReader) ReadAt(p []byte, off int64) (n int, err error) {
+func (r *reader) ReadAt(p []byte, off int64) (n int, err error) {
 	for n < len(p) {
-		i := sort.Search(len(r.segments), func(i int) bool { return r.segments[i].stop().size > off })
+		i := sort.Search(len(r.segments), func(i int) bool { return r.segments[i].stop().Size > off })
 		if i == len(r.segments) {
 			return n, io.EOF
 		}
@@ -126,8 +102,8 @@ func (r *partReader) ReadAt(p []byte, off int64) (n int, err error) {
 			return n, err
 		}
 		g := r.segments[i]
-		part := p[n:min(int64(len(p)), int64(n)+g.stop().size-off)]
-		if _, err := r.file.ReadAt(part, off-g.at.size); err != nil {
+		part := p[n:min(int64(len(p)), int64(n)+g.stop().Size-off)]
+		if _, err := r.file.ReadAt(part, off-g.at.Size); err != nil {
 			return n, fmt.Errorf("read segment %s: %w", g.local(), err)
 		}
 		n += len(part)
@@ -137,7 +113,7 @@ func (r *partReader) ReadAt(p []byte, off int64) (n int, err error) {
 }
 
 // turnTo opens a segment: in the data folder, or a copy of what was uploaded.
-func (r *partReader) turnTo(i int) (err error) {
+func (r *reader) turnTo(i int) (err error) {
 	if i == r.index {
 		return nil
 	}
@@ -147,7 +123,7 @@ func (r *partReader) turnTo(i int) (err error) {
 	g := r.segments[i]
 	f := r.active
 	if f == nil || i < len(r.segments)-1 {
-		f, err = r.store.root.Open(path.Join(r.log, g.local()))
+		f, err = r.store.Root.Open(path.Join(r.log, g.local()))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = r.store.copies.open(r.ctx, path.Join(r.log, g.object()), g.size())
@@ -160,7 +136,7 @@ func (r *partReader) turnTo(i int) (err error) {
 }
 
 // leave closes the present segment.
-func (r *partReader) leave() error {
+func (r *reader) leave() error {
 	f := r.file
 	r.file, r.index = nil, -1
 	if f == nil || f == r.active {
@@ -170,7 +146,7 @@ func (r *partReader) leave() error {
 }
 
 // Close implements io.Closer.
-func (r *partReader) Close() error {
+func (r *reader) Close() error {
 	err := r.leave()
 	if r.active != nil {
 		err = errors.Join(err, r.active.Close())

@@ -1,4 +1,4 @@
-package logs
+package segments
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"kici/internal/server/logs/index"
 )
 
 // segment is a part of a log that is kept in parts. Its bytes are lines of the log like those of a file, and its name
@@ -22,32 +24,34 @@ import (
 // These are its number, its id, and how many bytes and lines of the log lie before it and up to its end.
 type segment struct {
 	number   int
-	id       string // time of birth and chance: what two servers write never meets under one name
-	from, to end    // as the marks in the segment count
-	at       end    // where it begins in the whole log; not from, when two servers went on from one place
+	id       string    // time of birth and chance: what two servers write never meets under one name
+	from, to index.End // as the marks in the segment count
+	at       index.End // where it begins in the whole log; not from, when two servers went on from one place
 }
 
 // maxNumber keeps names in the order of their numbers.
 const maxNumber = 999_999
 
-func newSegment(number int, from end) segment {
+func newSegment(number int, from index.End) segment {
 	id := fmt.Sprintf("%012x%08x", time.Now().UnixMilli(), rand.Uint32())
 	return segment{number: number, id: id, from: from, to: from, at: from}
 }
 
 // local is the name in the data folder. It does not change when the segment is sealed.
 func (g segment) local() string {
-	return fmt.Sprintf("seg-%06d-%s-%d-%d", g.number, g.id, g.from.size, g.from.lines)
+	return fmt.Sprintf("seg-%06d-%s-%d-%d", g.number, g.id, g.from.Size, g.from.Lines)
 }
 
 // object is the name in the object store.
-func (g segment) object() string { return fmt.Sprintf("%s-%d-%d", g.local(), g.to.size, g.to.lines) }
+func (g segment) object() string { return fmt.Sprintf("%s-%d-%d", g.local(), g.to.Size, g.to.Lines) }
 
-func (g segment) size() int64  { return g.to.size - g.from.size }
-func (g segment) lines() int64 { return g.to.lines - g.from.lines }
+func (g segment) size() int64  { return g.to.Size - g.from.Size }
+func (g segment) lines() int64 { return g.to.Lines - g.from.Lines }
 
 // stop is where the segment ends in the whole log.
-func (g segment) stop() end { return end{g.at.size + g.size(), g.at.lines + g.lines()} }
+func (g segment) stop() index.End {
+	return index.End{Size: g.at.Size + g.size(), Lines: g.at.Lines + g.lines()}
+}
 
 // born is when the segment was begun.
 func (g segment) born() time.Time {
@@ -73,9 +77,9 @@ func parseSegment(name string) (g segment, sealed, ok bool) {
 	for i, text := range []string{m[1], m[3], m[4], m[5], m[6]} {
 		n[i], _ = strconv.ParseInt(cmp.Or(text, "0"), 10, 64) // 18 digits fit
 	}
-	g = segment{number: int(n[0]), id: m[2], from: end{n[1], n[2]}, to: end{n[1], n[2]}}
+	g = segment{number: int(n[0]), id: m[2], from: index.End{Size: n[1], Lines: n[2]}, to: index.End{Size: n[1], Lines: n[2]}}
 	if sealed = m[5] != ""; sealed {
-		g.to = end{n[3], n[4]}
+		g.to = index.End{Size: n[3], Lines: n[4]}
 	}
 	return g, sealed, g.number > 0 && g.size() >= 0 && g.lines() >= 0
 }
@@ -95,13 +99,13 @@ func parseSegments(paths []string) []segment {
 // by birth where two servers wrote one number.
 func arrange(segments []segment) []segment {
 	slices.SortFunc(segments, func(a, b segment) int {
-		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.id, b.id), cmp.Compare(b.to.size, a.to.size))
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.id, b.id), cmp.Compare(b.to.Size, a.to.Size))
 	})
 	segments = slices.CompactFunc(segments, func(a, b segment) bool { return a.number == b.number && a.id == b.id })
-	var at end
+	var at index.End
 	for i := range segments {
 		segments[i].at = at
-		if at = segments[i].stop(); at.size > math.MaxInt64/2 {
+		if at = segments[i].stop(); at.Size > math.MaxInt64/2 {
 			return segments[:i] // no real log; a sum of more would overflow
 		}
 	}
@@ -109,9 +113,9 @@ func arrange(segments []segment) []segment {
 }
 
 // endOf is where the last of arranged segments ends.
-func endOf(segments []segment) end {
+func endOf(segments []segment) index.End {
 	if len(segments) == 0 {
-		return end{}
+		return index.End{}
 	}
 	return segments[len(segments)-1].stop()
 }

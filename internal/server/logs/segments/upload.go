@@ -1,13 +1,11 @@
-package logs
+package segments
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -19,36 +17,11 @@ const (
 	uploadPause  = 30 * time.Second // how long an object store is left alone that has failed
 )
 
-// copiesFolder is where the data folder holds what was fetched again.
-const copiesFolder = ".copies"
-
-// openRemote gets ready to keep logs in segments, and finds what the process before left to upload.
-func (s *Store) openRemote() (err error) {
-	if s.remote == nil {
-		return nil
-	}
-	if s.copies, err = newCopies(s.remote, filepath.Join(s.root.Name(), copiesFolder)); err != nil {
-		return err
-	}
-	return fs.WalkDir(s.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if g, sealed, ok := parseSegment(entry.Name()); ok && !sealed && g.number > 0 {
-			s.debts[path.Dir(name)] = struct{}{}
-		}
-		return nil
-	})
-}
-
-// Upload is the loop that brings sealed segments to the object store. It ends at once when there is none.
+// Upload is the loop that brings sealed segments to the object store.
 func (s *Store) Upload(ctx context.Context) error {
-	if s.remote == nil {
-		return nil
-	}
 	var again time.Time // no upload before it
-	return service.Every(ctx, s.log, "log upload", uploadPeriod, s.owed, func(ctx context.Context) error {
-		err := s.seal(s.segmentAge)
+	return service.Every(ctx, s.Log, "log upload", uploadPeriod, s.owed, func(ctx context.Context) error {
+		err := s.seal(s.Age)
 		if time.Now().Before(again) {
 			return err
 		}
@@ -63,34 +36,25 @@ func (s *Store) Upload(ctx context.Context) error {
 // Flush seals what is being written and uploads all there is, as far as ctx lets it. What is left stays safe in the data
 // folder, and the next start goes on with it.
 func (s *Store) Flush(ctx context.Context) error {
-	if s.remote == nil {
-		return nil
-	}
 	return errors.Join(s.seal(0), s.upload(ctx))
 }
 
 // seal ends the segments that were begun that long ago.
 func (s *Store) seal(age time.Duration) error {
-	s.mu.Lock()
-	var open []*stream
-	for _, st := range s.streams {
-		open = append(open, st)
-	}
-	s.mu.Unlock()
 	var errs []error
-	for _, st := range open {
-		errs = append(errs, st.sealOld(s, age))
+	for _, w := range s.open() {
+		errs = append(errs, w.sealOld(age))
 	}
 	return errors.Join(errs...)
 }
 
-func (st *stream) sealOld(s *Store, age time.Duration) error {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if !st.parts || st.file == nil || time.Since(st.shape.Load().active.born()) < age {
-		return nil
+func (s *Store) open() (writers []*Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.writers {
+		writers = append(writers, w)
 	}
-	return st.sealLocked(s)
+	return writers
 }
 
 // owe says that the data folder holds something of a log that has to be uploaded one day.
@@ -157,16 +121,8 @@ func (s *Store) uploadLog(ctx context.Context, log string) (err error) {
 
 // activeSegment is the name of the segment of a log that is being written, "" for none.
 func (s *Store) activeSegment(log string) string {
-	s.mu.Lock()
-	st := s.streams[log]
-	s.mu.Unlock()
-	if st == nil {
-		return ""
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if now := st.shape.Load(); now != nil && now.active.number > 0 {
-		return now.active.local()
+	if w := s.writer(log); w != nil {
+		return w.active()
 	}
 	return ""
 }
@@ -180,11 +136,11 @@ func (s *Store) uploadSegment(ctx context.Context, log string, g segment) error 
 		return err
 	}
 	if g.size() > 0 { // else it was begun and nothing in it was ever acknowledged
-		f, err := s.root.Open(name)
+		f, err := s.Root.Open(name)
 		if err != nil {
 			return err
 		}
-		n, err := s.remote.Put(ctx, path.Join(log, g.object()), sized{io.NewSectionReader(f, 0, g.size())})
+		n, err := s.Objects.Put(ctx, path.Join(log, g.object()), sized{io.NewSectionReader(f, 0, g.size())})
 		if err == nil && n != g.size() {
 			err = fmt.Errorf("the object store took %d of %d bytes", n, g.size())
 		}
@@ -193,7 +149,7 @@ func (s *Store) uploadSegment(ctx context.Context, log string, g segment) error 
 		}
 		s.uploaded.Add(1)
 	}
-	return s.root.Remove(name)
+	return s.Root.Remove(name)
 }
 
 // sized is a reader that tells how much it has, so that an object store needs no buffer to find out.
@@ -205,6 +161,6 @@ func (s sized) Len() int { return int(s.Size()) }
 // tidy removes the folders of a log of which nothing is left here. One that is not empty, or that a new segment has just
 // made again, refuses.
 func (s *Store) tidy(log string) {
-	for folder := log; folder != "." && s.root.Remove(folder) == nil; folder = path.Dir(folder) {
+	for folder := log; folder != "." && s.Root.Remove(folder) == nil; folder = path.Dir(folder) {
 	}
 }
