@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"kici/internal/core/ci"
 	"kici/internal/kit/telemetry"
 	"kici/internal/server/dispatch"
+	"kici/internal/server/engine"
 	"kici/internal/server/events"
 	"kici/internal/server/report"
 )
@@ -15,6 +17,7 @@ import (
 const (
 	maxEvents = 50
 	maxLabels = 200
+	maxScopes = 100
 )
 
 // counters are the metrics that something is counted into.
@@ -26,6 +29,9 @@ type counters struct {
 	executions, steps, silent *telemetry.Counter
 	duration, silence         *telemetry.Histogram
 	stale, unreachable        *telemetry.Gauge
+
+	installDecisions, registries, stripped *telemetry.Counter
+	installResolution                      *telemetry.Histogram
 
 	labels map[string]bool // that the depth was ever shown for; the watcher's of the queue alone
 }
@@ -52,7 +58,23 @@ func newCounters(r *telemetry.Registry) *counters {
 			[]float64{10, 30, 60, 120, 300, 600}),
 		stale:       r.Gauge("kici_orch_stale_runs_current", "Runs with a running job that gives no sign of life."),
 		unreachable: r.Gauge("kici_orch_declared_hosts_unreachable", "Static agents that are not connected to any node. One node shows it."),
-		labels:      map[string]bool{},
+		installDecisions: r.Counter("kici_orch_install_secrets_decisions_total",
+			"What was decided about the secrets with which workflows install, when a run was made and after each hold of it.", label("decision"), label("reason")),
+		registries: r.Counter("kici_orch_install_secrets_npm_registry_used_total",
+			"Tokens of registries given to jobs, by what the job is for, the provider of its source and the scope of the registry.", label("channel"), label("provider"),
+			telemetry.Label{Name: "scope", Cap: maxScopes}),
+		stripped: r.Counter("kici_orch_install_secrets_contributor_stripped_total",
+			"Runs that install without secrets, since their contributor is not trusted.", label("trust_tier")),
+		installResolution: r.Histogram("kici_orch_install_secrets_token_resolution_duration_seconds",
+			"Time to read the secrets with which a job installs, for each context that they are of.",
+			[]float64{.001, .005, .01, .05, .1, .5, 1, 5}, telemetry.Label{Name: "environment", Cap: maxScopes}),
+		labels: map[string]bool{},
+	}
+	for _, d := range installDecisions {
+		c.installDecisions.Add(0, d[0], d[1])
+	}
+	for _, tier := range []ci.Tier{ci.TierUnknown, ci.TierKnown} {
+		c.stripped.Add(0, string(tier))
 	}
 	c.showDepth(dispatch.Depth{})
 	for _, g := range []*telemetry.Gauge{c.stale, c.unreachable} {
@@ -105,6 +127,32 @@ func (c *counters) countRun(r report.EndedRun) {
 	c.silent.Add(float64(len(r.Silences)))
 	for _, ms := range r.Silences {
 		c.silence.Observe((time.Duration(ms) * time.Millisecond).Seconds())
+	}
+}
+
+// installDecisions are all that can be decided about install secrets, with the reasons.
+var installDecisions = [][2]string{{engine.InstallPass, ""}, {engine.InstallStrip, "contributor"},
+	{engine.InstallHold, string(ci.HoldSecurity)}, {engine.InstallHold, string(ci.HoldConcurrency)}, {engine.InstallHold, string(ci.HoldReviewer)},
+	{engine.InstallHold, string(ci.HoldTimer)}, {engine.InstallReject, "reference"}, {engine.InstallReject, "unavailable"},
+	{engine.InstallReject, "context"}, {engine.InstallReject, "secret"}}
+
+func (c *counters) installJudged(j engine.InstallJudgement) {
+	c.installDecisions.Inc(j.Decision, j.Reason)
+	if j.Decision == engine.InstallStrip {
+		c.stripped.Inc(string(j.Tier))
+	}
+}
+
+// registryUsed counts a token that was given to a job of that kind. A routing key begins with the provider of its source.
+func (c *counters) registryUsed(kind ci.JobKind, routingKey, scope string) {
+	provider, _, _ := strings.Cut(routingKey, ":")
+	c.registries.Inc(string(kind), provider, scope)
+}
+
+// installResolved counts the time for each of the contexts, which were read together.
+func (c *counters) installResolved(contexts []string, took time.Duration) {
+	for _, name := range contexts {
+		c.installResolution.Observe(took.Seconds(), name)
 	}
 }
 

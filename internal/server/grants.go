@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
@@ -14,14 +15,18 @@ import (
 	"kici/internal/server/contexts"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
+	"kici/internal/server/orgs"
 	"kici/internal/server/secrets"
+	"kici/internal/server/store"
 )
 
 // jobSecrets grants a job what its contexts bring, the secrets of its organisation's flat scope and the secret outputs of
 // the jobs that it needs. What would fail again at the next try ends the job; a store that does not answer does not.
 type jobSecrets struct {
+	db       *store.DB
 	store    *secrets.Store
 	contexts *contexts.Store
+	counters *counters
 }
 
 // ForJob resolves at the moment of dispatch.
@@ -70,39 +75,63 @@ func (s jobSecrets) grant(ctx context.Context, in engine.Input, agentID string) 
 
 // install is what installing the dependencies of the job's workflow needs. A job that only starts an agent installs none.
 func (s jobSecrets) install(ctx context.Context, in engine.Input) (registries []wire.NpmRegistry, env map[string]string, err error) {
-	need, err := in.Workflow.Install(in.Tier)
+	org, err := s.organisation(ctx, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	need, err := in.Workflow.Install(in.Tier, org.AllowHTTPRegistries)
 	if err != nil {
 		return nil, nil, dispatch.NotInstallable(err)
 	}
 	if len(need.Secrets) == 0 || in.Kind == ci.KindBringup {
 		return nil, nil, nil
 	}
-	merged, err := s.contexts.Resolve(ctx, contexts.Request{OrgID: in.OrgID, Job: secrets.Job{RunID: in.RunID, JobID: in.JobID},
-		Names: need.Contexts(), RoutingKey: in.RoutingKey, Tier: in.Tier})
-	if unusable(err) {
-		return nil, nil, dispatch.NotInstallable(err)
-	}
+	values, err := s.installValues(ctx, in, need)
 	if err != nil {
 		return nil, nil, err
-	}
-	byContext := map[string]map[string]string{}
-	for _, c := range merged.Namespaced {
-		byContext[c.Context] = c.Secrets
-	}
-	values, err := need.Values(byContext)
-	if err != nil {
-		return nil, nil, dispatch.NotInstallable(err)
 	}
 	env = map[string]string{}
 	for i, value := range values {
 		if i < len(in.Workflow.Registries) { // their tokens come first
 			r := in.Workflow.Registries[i]
+			s.counters.registryUsed(in.Kind, in.RoutingKey, r.Scope)
 			registries = append(registries, wire.NpmRegistry{URL: r.URL, Scope: r.Scope, AlwaysAuth: r.AlwaysAuth != nil && *r.AlwaysAuth, Token: value})
 			continue
 		}
 		env[need.Secrets[i].Ref.Secret] = value
 	}
 	return registries, env, nil
+}
+
+// organisation are the settings of the job's, where they matter.
+func (s jobSecrets) organisation(ctx context.Context, in engine.Input) (orgs.Settings, error) {
+	if len(in.Workflow.Registries) == 0 {
+		return orgs.Settings{}, nil
+	}
+	return orgs.Read(ctx, s.db.Read(), in.OrgID)
+}
+
+// installValues are the values that the job needs to install, in the order of the workflow.
+func (s jobSecrets) installValues(ctx context.Context, in engine.Input, need decide.Install) ([]string, error) {
+	began := time.Now()
+	merged, err := s.contexts.Resolve(ctx, contexts.Request{OrgID: in.OrgID, Job: secrets.Job{RunID: in.RunID, JobID: in.JobID},
+		Names: need.Contexts(), RoutingKey: in.RoutingKey, Tier: in.Tier})
+	if unusable(err) {
+		return nil, dispatch.NotInstallable(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.counters.installResolved(need.Contexts(), time.Since(began))
+	byContext := map[string]map[string]string{}
+	for _, c := range merged.Namespaced {
+		byContext[c.Context] = c.Secrets
+	}
+	values, err := need.Values(byContext)
+	if err != nil {
+		return nil, dispatch.NotInstallable(err)
+	}
+	return values, nil
 }
 
 func (s jobSecrets) resolve(ctx context.Context, in engine.Input, job secrets.Job, agentID string) (decide.Merged, error) {

@@ -5,11 +5,13 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
+	"kici/internal/server/orgs"
 	"kici/internal/server/servertest"
 	"kici/internal/server/store"
 )
@@ -57,6 +59,51 @@ func TestEveryJobThatInstallsGetsTheInstallSecretsAndNoRowDoes(t *testing.T) {
 			}
 		}
 		inClear(t, h)
+		text := metrics(t, h.URL())
+		for _, line := range []string{
+			`kici_orch_install_secrets_decisions_total{decision="pass",reason=""} 1`, `kici_orch_install_secrets_decisions_total{decision="hold",reason="reviewer"} 0`,
+			`kici_orch_install_secrets_npm_registry_used_total{channel="standard",provider="generic",scope="@acme"} 1`,
+			`kici_orch_install_secrets_npm_registry_used_total{channel="init",provider="generic",scope="@acme"} 1`,
+			`kici_orch_install_secrets_contributor_stripped_total{trust_tier="known"} 0`,
+			`kici_orch_install_secrets_token_resolution_duration_seconds_count{environment="prod"} 3`,
+			`kici_orch_install_secrets_token_resolution_duration_seconds_count{environment="base"} 3`,
+		} {
+			if !strings.Contains(text, line+"\n") {
+				t.Errorf("metrics lack %s", line)
+			}
+		}
+	})
+}
+
+func TestTheOrganisationSaysWhetherRegistriesMayBeWithoutTLS(t *testing.T) {
+	servertest.Each(t, nil, func(t *testing.T, h *servertest.Home) {
+		putInstallSecrets(t, h)
+		plain := wholeWorkflow(servertest.Lock("build"), strings.Replace(installTokens, "https://", "http://", 1))
+		allow := func(on bool) {
+			_, _, err := orgs.Change(t.Context(), h.DB, time.Now, servertest.Org, func(s *orgs.Settings) error { s.AllowHTTPRegistries = on; return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		allow(true)
+		h.Start(t)
+		h.Push(t, app, "main", h.Commit(t, app, plain))
+		servertest.Await(t, "the queued job", func() bool { return h.Count(t, "SELECT count(*) FROM dispatch_queue") == 1 }, nil)
+		p := h.Dial(t)
+		p.Hello(h, wire.AgentRegister{AgentID: "a", Labels: []string{"linux"}, MaxConcurrency: 1})
+		d := nextDispatch(t, p, "build")
+		if len(d.NpmRegistries) != 1 || d.NpmRegistries[0].URL != "http://npm.example.org/" {
+			t.Errorf("registries %v", d.NpmRegistries)
+		}
+		allow(false)
+		p.Send(wire.JobReject{MessageID: "reject", RunID: d.RunID, JobID: d.JobID, Reason: wire.RejectBusy, Timestamp: 1})
+		p.Send(wire.AgentStatus{MessageID: "idle", AgentID: "a"})
+		h.AwaitRuns(t, 1) // given out again, its registry is no longer allowed
+		var failure string
+		err := h.DB.Read().QueryRowContext(t.Context(), "SELECT init_failure FROM execution_jobs").Scan(&failure)
+		if err != nil || !strings.Contains(failure, ci.InitInstallSecrets) || !strings.Contains(failure, "must be https") {
+			t.Errorf("the job ended because of %s, %v", failure, err)
+		}
 	})
 }
 

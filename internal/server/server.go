@@ -171,7 +171,7 @@ func (s *Server) openExecution() {
 		Wake: s.bell.Line("event_channel", service.NewPoke()), Dropped: s.counters.dropEvents})
 	s.engine = engine.New(engine.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: settings,
 		Dispatch: s.bell.Line("dispatch", s.pending), Effects: s.spread, AsOf: s.pulse.AsOf, Events: s.events, Changed: s.runChanged,
-		Contexts: s.contexts, Outputs: s.secrets})
+		Contexts: s.contexts, Outputs: s.secrets, InstallJudged: s.counters.installJudged})
 	limits := s.settings.Hub
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
@@ -188,7 +188,7 @@ func (s *Server) runChanged(runID string) {
 
 func (s *Server) openDispatch() (err error) {
 	s.dispatch, err = dispatch.New(dispatch.Deps{DB: s.db, Clock: s.clock, Log: s.log, Hub: s.hub, Engine: s.engine,
-		Secrets: jobSecrets{s.secrets, s.contexts}, Builds: packed{s.cache}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending,
+		Secrets: jobSecrets{s.db, s.secrets, s.contexts, s.counters}, Builds: packed{s.cache}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending,
 		AsOf: s.pulse.AsOf})
 	return err
 }

@@ -22,6 +22,7 @@ import (
 	"kici/internal/server/cache"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/engine"
+	"kici/internal/server/orgs"
 )
 
 // blobFolder is where blobs lie in a data folder.
@@ -128,12 +129,28 @@ func (s *Server) openStorage(ctx context.Context, keys *seal.Keyring) error {
 	}
 	limits := s.settings.Storage.Limits
 	s.cache = cache.New(cache.Deps{DB: s.db, Blobs: s.storage.blobs, Agents: s.storage.agents, People: s.storage.people, Jobs: cacheJobs{s},
-		Limits: func(context.Context, string) (cache.Limits, error) { return limits, nil }, Defaults: limits, Clock: s.clock, Log: s.log})
+		Limits: s.cacheLimits, Defaults: limits, Clock: s.clock, Log: s.log})
 	if s.storage.links != nil {
 		s.storage.handler = s.cache.Handler(s.storage.links)
 	}
 	s.exposeCache()
 	return nil
+}
+
+// cacheLimits are the configured ones, but for what an organisation has decided itself.
+func (s *Server) cacheLimits(ctx context.Context, orgID string) (cache.Limits, error) {
+	limits := s.settings.Storage.Limits
+	org, err := orgs.Read(ctx, s.db.Read(), orgID)
+	if err != nil {
+		return limits, err
+	}
+	if org.UserCacheQuota != nil {
+		limits.UserQuota = *org.UserCacheQuota
+	}
+	if org.UserCacheTTLMs != nil {
+		limits.UserTTL = time.Duration(*org.UserCacheTTLMs) * time.Millisecond
+	}
+	return limits, nil
 }
 
 func (s *Server) openS3(ctx context.Context, _ *seal.Keyring) error {

@@ -25,8 +25,8 @@ func (s WorkflowSecrets) Empty() bool {
 }
 
 // Install is what installing the dependencies of the workflow needs. It is that of contexts.PlanInstall.
-func (s WorkflowSecrets) Install(tier ci.Tier) (contexts.Install, error) {
-	return contexts.PlanInstall(s.Registries, s.InstallEnv, tier, false)
+func (s WorkflowSecrets) Install(tier ci.Tier, allowHTTP bool) (contexts.Install, error) {
+	return contexts.PlanInstall(s.Registries, s.InstallEnv, tier, allowHTTP)
 }
 
 // bind gives a job the contexts of its workflow behind its own: its own first one decides whose slots it takes.

@@ -93,6 +93,8 @@ var accesses = map[string]access{
 	"GET " + base + "/hosts/{agent}":                                  {"fleet.read", "host", "agent"},
 	"PUT " + base + "/hosts/{agent}":                                  {"host.declare", "host", "agent"},
 	"DELETE " + base + "/hosts/{agent}":                               {"host.remove", "host", "agent"},
+	"GET " + base + "/org-settings/global-workflows":                  {"global_workflows.get.read", "org_settings", ""},
+	"PATCH " + base + "/org-settings/global-workflows":                {"org_settings.update", "org_settings", ""},
 	"POST " + base + "/events/emit":                                   {"event.emit", "event", ""},
 	"GET " + base + "/event-log":                                      {"event_log.list.read", "event_log", ""},
 	"GET " + base + "/event-log/{delivery}":                           {"event_log.detail.read", "event_log", "delivery"},

@@ -15,6 +15,7 @@ import (
 	"kici/internal/server/ingest"
 	"kici/internal/server/live"
 	"kici/internal/server/logs/joined"
+	"kici/internal/server/orgs"
 	"kici/internal/server/secrets"
 	"kici/internal/server/store"
 )
@@ -124,6 +125,7 @@ func known(err error) *refusal {
 		{secrets.ErrNotFound, http.StatusNotFound, "Scope not found"},
 		{secrets.ErrExists, http.StatusConflict, "Scope already exists"},
 		{contexts.ErrInvalid, http.StatusBadRequest, ""},
+		{orgs.ErrInvalid, http.StatusBadRequest, ""},
 		{auth.ErrInvalid, http.StatusBadRequest, ""},
 		{auth.ErrCursor, http.StatusBadRequest, "Invalid cursor"},
 		{auth.ErrLastOwner, http.StatusConflict, "Cannot revoke the last owner token"},

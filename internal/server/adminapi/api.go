@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -210,7 +211,7 @@ func (a *API) routes() []route {
 		{"POST " + base + "/orchestrator/drain", auth.OrchestratorDrain, true, a.changeDrain},
 		{"GET " + base + "/event-log", auth.EventLogRead, false, a.listDeliveries},
 		{"GET " + base + "/event-log/{delivery}", auth.EventLogRead, false, a.showDelivery},
-	}, append(a.hostRoutes(), a.contextRoutes()...)...)
+	}, slices.Concat(a.hostRoutes(), a.contextRoutes(), a.orgRoutes())...)
 }
 
 // mux puts the gate before every route that needs a token. Which one is decided by the table alone.

@@ -30,6 +30,7 @@ var bodies = map[string]string{
 	"POST /api/v1/admin/runs/{run}/cancel":              `{"force":true,"reason":"r"}`,
 	"POST /api/v1/admin/held-runs/decision":             `{"holdId":"h","decision":"approve","as":"anna","comment":"c"}`,
 	"POST /api/v1/admin/execution/purge-stale":          `{"routingKey":"generic:default:s"}`,
+	"PATCH /api/v1/admin/org-settings/global-workflows": `{"customerId":"default","allowSelfApproval":false}`,
 	"PUT /api/v1/admin/hosts/{agent}":                   `{"labels":["web"],"properties":{"rack":"r"},"hostname":"h","address":"a","sshUser":"u","sshKeySecret":"a/K"}`,
 }
 

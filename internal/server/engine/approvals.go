@@ -79,7 +79,11 @@ func (a Approvals) openStep(ctx context.Context, tx *store.Tx, run lifecycle.Run
 		}
 		payload = raw
 	}
-	hold := contexts.Protect(contexts.Request{Approval: &approval}).Holds[0]
+	expiry, err := expiryOf(ctx, tx, orgID, &approval)
+	if err != nil {
+		return err
+	}
+	hold := contexts.Protect(contexts.Request{Approval: &approval, Expiry: expiry}).Holds[0]
 	return a.open(ctx, tx, newHold{runID: run.ID, orgID: orgID, jobID: m.JobID, scope: ci.HoldStep, stepIndex: m.StepIndex,
 		stepName: m.StepName, payload: payload, agentID: agentID, requestID: m.MessageID, hold: hold}, a.clock.Millis())
 }
@@ -180,7 +184,7 @@ func (s *slots) installs(kept sql.NullString) error {
 	if err != nil {
 		return err
 	}
-	in, err := secrets.Install("")
+	in, err := secrets.Install("", true)
 	if err != nil {
 		return err
 	}

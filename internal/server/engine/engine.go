@@ -22,8 +22,6 @@ type Settings struct {
 	CancelPolite   time.Duration // grace, hooks and some: after it a cancel becomes forced
 	CancelForced   time.Duration // after it an agent that does not confirm is given up
 	LateMessages   time.Duration // how long after its end a job's agent may still speak of it
-	// AllowSelfApproval lets whoever started a run approve its holds.
-	AllowSelfApproval bool
 }
 
 // DefaultSettings are those of a server without configuration.
@@ -36,8 +34,6 @@ func DefaultSettings() Settings {
 		CancelPolite:   6 * time.Minute,
 		CancelForced:   30 * time.Second,
 		LateMessages:   30 * time.Second,
-
-		AllowSelfApproval: true,
 	}
 }
 
@@ -52,6 +48,7 @@ type Engine struct {
 	follow   service.Poke // there may be something for runs in the outbox
 	changed  func(runID string)
 	contexts Contexts
+	judged   func(InstallJudgement)
 	events   Events
 	scalable func(label.Selector) bool
 	asOf     func(window time.Duration) int64
@@ -77,6 +74,8 @@ type Deps struct {
 	Contexts Contexts
 	// Outputs keeps secret outputs. Nil drops them.
 	Outputs SecretOutputs
+	// InstallJudged is told, after the commit, what was decided about the secrets with which a workflow installs. Nil: nobody is.
+	InstallJudged func(InstallJudgement)
 	// Events takes note of the ends of jobs and runs. Nil: nobody does.
 	Events Events
 }
@@ -89,11 +88,14 @@ func New(d Deps) *Engine {
 	if d.AsOf == nil {
 		d.AsOf = func(time.Duration) int64 { return d.Clock.Millis() }
 	}
+	if d.InstallJudged == nil {
+		d.InstallJudged = func(InstallJudgement) {}
+	}
 	if d.Scalable == nil {
 		d.Scalable = func(label.Selector) bool { return false }
 	}
 	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(),
-		changed: d.Changed, contexts: d.Contexts, outputs: d.Outputs, events: d.Events, scalable: d.Scalable, asOf: d.AsOf}
+		changed: d.Changed, contexts: d.Contexts, judged: d.InstallJudged, outputs: d.Outputs, events: d.Events, scalable: d.Scalable, asOf: d.AsOf}
 }
 
 // errRaced says that a row changed between reading and writing. The command is decided again.

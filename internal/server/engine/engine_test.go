@@ -28,12 +28,14 @@ func TestMain(m *testing.M) { storetest.Main(m) }
 
 // bench is an engine on a store with a clock that the test moves, and agents that exist in the fleet.
 type bench struct {
-	t     *testing.T
-	db    *store.DB
-	e     *engine.Engine
-	now   atomic.Int64
-	frame int
-	tier  ci.Tier // of who starts the runs to come
+	t      *testing.T
+	db     *store.DB
+	e      *engine.Engine
+	now    atomic.Int64
+	frame  int
+	tier   ci.Tier  // of who starts the runs to come
+	by     string   // who starts them
+	judged []string // decisions about install secrets, once a bench has contexts
 }
 
 func newBench(t *testing.T, db *store.DB) *bench {

@@ -11,6 +11,7 @@ import (
 	"kici/internal/core/lockfile"
 	"kici/internal/decide/contexts"
 	"kici/internal/decide/lifecycle"
+	"kici/internal/server/orgs"
 	"kici/internal/server/store"
 )
 
@@ -91,6 +92,9 @@ func (e *Engine) early(ctx context.Context, tx *store.Tx, jobID string, now int6
 // into its group in the same moment.
 func (e *Engine) ask(ctx context.Context, tx *store.Tx, g guarded, ready bool, admitted int64) (v contexts.Verdict, err error) {
 	r := contexts.Request{Dispatch: g.dispatch, Approval: g.approval}
+	if r.Expiry, err = expiryOf(ctx, tx, g.orgID, g.approval); err != nil {
+		return v, err
+	}
 	if e.contexts != nil && len(g.names) > 0 {
 		if r.Bound, err = e.contexts.Bound(ctx, tx, g.orgID, g.names); err != nil {
 			return v, fmt.Errorf("find contexts of job %s: %w", g.jobID, err)
@@ -106,6 +110,15 @@ func (e *Engine) ask(ctx context.Context, tx *store.Tx, g guarded, ready bool, a
 		r.Occupying += admitted
 	}
 	return contexts.Protect(r), nil
+}
+
+// expiryOf is how long an organisation lets an approval take that says nothing of it itself.
+func expiryOf(ctx context.Context, tx *store.Tx, orgID string, a *lockfile.Approval) (contexts.Expiry, error) {
+	if a == nil || a.TimeoutSeconds > 0 {
+		return contexts.Expiry{}, nil
+	}
+	org, err := orgs.Read(ctx, tx, orgID)
+	return contexts.Expiry{Approval: org.ApprovalExpiry()}, err
 }
 
 func loadGuarded(ctx context.Context, tx *store.Tx, jobID string) (guarded, error) {

@@ -31,7 +31,7 @@ func (b *bench) plan(runID string, packing *plan.Packing, members string, jobs .
 		Source: plan.Source{Repo: "acme/app", Ref: "main", SHA: "abc", Provider: "local"}})
 	b.must(err)
 	r := registration(runID)
-	r.Plan, r.TrustTier = p, b.tier
+	r.Plan, r.TrustTier, r.TriggeredBy = p, b.tier, b.by
 	r.Event, err = json.Marshal(event)
 	b.must(err)
 	b.must(b.e.Register(b.t.Context(), r))

@@ -14,6 +14,7 @@ import (
 	"kici/internal/core/wire"
 	"kici/internal/decide/contexts"
 	"kici/internal/decide/lifecycle"
+	"kici/internal/server/orgs"
 	"kici/internal/server/store"
 )
 
@@ -152,8 +153,12 @@ func (e *Engine) Decide(ctx context.Context, holdID string, v Vote) (d contexts.
 		if err != nil {
 			return err
 		}
+		org, err := orgs.Read(ctx, tx, h.orgID)
+		if err != nil {
+			return err
+		}
 		d = contexts.Decide(contexts.Open{Status: h.status, Queue: h.queue, Clauses: h.clauses, Votes: votes, Triggerer: triggerer,
-			AllowSelfApproval: e.settings.AllowSelfApproval}, v.Through, v.By, v.Answer)
+			AllowSelfApproval: org.AllowSelfApproval}, v.Through, v.By, v.Answer)
 		now := e.clock.Millis()
 		if d.Result == contexts.Ineligible || d.Result == contexts.NotFound {
 			return nil

@@ -49,8 +49,11 @@ func (f fakeContexts) Keys(_ context.Context, _ string, names []string) (map[str
 // guard gives the engine of a bench contexts to ask.
 func (b *bench) guard(f fakeContexts) {
 	settings := engine.DefaultSettings()
-	settings.NodeID, settings.AllowSelfApproval = "node-1", false
+	settings.NodeID = "node-1"
 	b.e = engine.New(engine.Deps{DB: b.db, Log: slog.New(slog.DiscardHandler), Settings: settings, Contexts: f,
+		InstallJudged: func(j engine.InstallJudgement) {
+			b.judged = append(b.judged, strings.TrimSpace(j.Decision+" "+j.Reason))
+		},
 		Clock: func() time.Time { return time.UnixMilli(b.now.Load()) }, Dispatch: service.NewPoke(), Effects: service.NewPoke()})
 }
 

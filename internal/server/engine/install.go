@@ -12,6 +12,7 @@ import (
 	"kici/internal/decide/contexts"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/decide/plan"
+	"kici/internal/server/orgs"
 	"kici/internal/server/store"
 )
 
@@ -21,6 +22,7 @@ type vetted struct {
 	install contexts.Install
 	missing error           // for people: the first secret that is not there
 	failure *ci.InitFailure // whatever the gates say
+	why     string          // in a word
 }
 
 // vet looks for the secrets that a workflow refers to as a whole.
@@ -39,8 +41,12 @@ func (e *Engine) vet(ctx context.Context, r Registration) (v vetted, err error) 
 			return v, nil
 		}
 	}
-	if v.install, err = asked.Install(r.TrustTier); err != nil {
-		v.failure = runFailure(ci.InitInstallSecrets, err.Error())
+	org, err := orgs.Read(ctx, e.db.Read(), r.OrgID)
+	if err != nil {
+		return v, err
+	}
+	if v.install, err = asked.Install(r.TrustTier, org.AllowHTTPRegistries); err != nil {
+		v.failure, v.why = runFailure(ci.InitInstallSecrets, err.Error()), "reference"
 		return v, nil
 	}
 	if v.install.Stripped {
@@ -55,7 +61,7 @@ func (e *Engine) vet(ctx context.Context, r Registration) (v vetted, err error) 
 	}
 	v.missing = v.install.Missing(keys)
 	if refusal != "" {
-		v.failure = runFailure(ci.InitInstallSecrets, "Workflow declares install secrets but "+refusal)
+		v.failure, v.why = runFailure(ci.InitInstallSecrets, "Workflow declares install secrets but "+refusal), "unavailable"
 	}
 	return v, nil
 }
@@ -139,6 +145,7 @@ func (e *Engine) resolveInstall(ctx context.Context, tx *store.Tx, run lifecycle
 	if err != nil {
 		return err
 	}
+	tx.After(func() { e.judged(judgementOf(vetted{install: i.install}, i.dispatch.Tier, next, failure)) })
 	if failure != nil {
 		open, err := loadOpen(ctx, tx, run.ID)
 		if err != nil {
@@ -232,7 +239,9 @@ func loadInstaller(ctx context.Context, tx *store.Tx, runID string) (installer, 
 		return i, err
 	}
 	i.approval = secrets.Approval
-	i.install, err = secrets.Install(i.dispatch.Tier)
+	// Where its registries are was judged when the run was made, and is again when a job is given out. A hold must come to its
+	// end although the organisation has changed its mind in between.
+	i.install, err = secrets.Install(i.dispatch.Tier, true)
 	return i, err
 }
 

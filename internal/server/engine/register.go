@@ -140,8 +140,12 @@ func (e *Engine) guardPlan(ctx context.Context, tx *store.Tx, r Registration, he
 
 // openApproval asks people about a whole workflow, and gives what its jobs wait for then.
 func (e *Engine) openApproval(ctx context.Context, tx *store.Tx, runID, orgID string, a *lockfile.Approval, now int64) (*ci.Reason, error) {
-	hold := contexts.Protect(contexts.Request{Approval: a}).Holds[0]
-	err := e.open(ctx, tx, newHold{runID: runID, orgID: orgID, scope: ci.HoldWorkflow, hold: hold}, now)
+	expiry, err := expiryOf(ctx, tx, orgID, a)
+	if err != nil {
+		return nil, err
+	}
+	hold := contexts.Protect(contexts.Request{Approval: a, Expiry: expiry}).Holds[0]
+	err = e.open(ctx, tx, newHold{runID: runID, orgID: orgID, scope: ci.HoldWorkflow, hold: hold}, now)
 	return &hold.Reason, err
 }
 
@@ -160,13 +164,19 @@ func (e *Engine) admission(ctx context.Context, tx *store.Tx, r Registration, se
 		return nil, failure, err
 	}
 	if secrets.failure != nil {
+		e.judgeInstall(tx, r.Plan.Secrets, secrets.refused(r.TrustTier))
 		return nil, secrets.failure, nil
 	}
 	hold, failure, err := e.askInstall(ctx, tx, installerOf(r, secrets.install), nil)
-	if err == nil && hold == nil && failure == nil && secrets.missing != nil {
+	if err != nil {
+		return nil, nil, err
+	}
+	judgement := judgementOf(secrets, r.TrustTier, hold, failure)
+	if hold == nil && failure == nil && secrets.missing != nil {
 		failure = runFailure(ci.InitInstallSecrets, secrets.missing.Error())
 	}
-	return hold, failure, err
+	e.judgeInstall(tx, r.Plan.Secrets, judgement)
+	return hold, failure, nil
 }
 
 // crowded tells why a plan makes no jobs, or there is no room for them.
