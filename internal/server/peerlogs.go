@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"kici/internal/server/adminapi"
 	"kici/internal/server/cluster"
+	"kici/internal/server/live"
 	"kici/internal/server/logs"
 	"kici/internal/server/logs/joined"
 	"kici/internal/server/queue"
@@ -28,12 +30,41 @@ func (s *Server) logsOf(r *http.Request) (adminapi.Logs, error) {
 	if s.db.Dialect != store.Postgres || r.Header.Get(forwarded) != "" {
 		return s.logs, nil // there is no other node, or it asks
 	}
-	return &joined.Log{Where: func(ctx context.Context) (joined.Parts, error) { return s.logParts(ctx, r) }}, nil
+	step, err := strconv.Atoi(r.PathValue("step"))
+	if err != nil {
+		return nil, fmt.Errorf("read the step of a log: %w", err)
+	}
+	return s.joinedLog(wantedLog{run: r.PathValue("run"), job: r.PathValue("job"), step: step, caller: r.Header.Get("Authorization")}), nil
 }
 
-// logParts are where the parts of the log are that a request is about.
-func (s *Server) logParts(ctx context.Context, r *http.Request) (joined.Parts, error) {
-	stays, err := queue.Stays(ctx, s.db.Read(), r.PathValue("job"))
+// liveLog finds the log of a step for those who look at its run, in the name of one of them.
+func (s *Server) liveLog(ctx context.Context, step live.Step, caller string) (live.Place, error) {
+	here := live.Place{Log: s.logs}
+	if s.db.Dialect != store.Postgres {
+		return here, nil
+	}
+	stays, err := queue.Stays(ctx, s.db.Read(), step.JobID)
+	away := slices.ContainsFunc(stays, func(stay queue.Stay) bool { return stay.NodeID != s.node.id })
+	if err != nil || !away {
+		return here, err
+	}
+	return live.Place{Log: s.joinedLog(wantedLog{step.RunID, step.JobID, step.Index, caller}), Away: true}, nil
+}
+
+// wantedLog is the log of a step that somebody wants to read.
+type wantedLog struct {
+	run, job string
+	step     int
+	caller   string // what their Authorization says
+}
+
+func (s *Server) joinedLog(w wantedLog) *joined.Log {
+	return &joined.Log{Where: func(ctx context.Context) (joined.Parts, error) { return s.logParts(ctx, w) }}
+}
+
+// logParts are where the parts of a log are.
+func (s *Server) logParts(ctx context.Context, w wantedLog) (joined.Parts, error) {
+	stays, err := queue.Stays(ctx, s.db.Read(), w.job)
 	if err != nil {
 		return joined.Parts{}, err
 	}
@@ -45,10 +76,9 @@ func (s *Server) logParts(ctx context.Context, r *http.Request) (joined.Parts, e
 		return joined.Parts{}, err
 	}
 	if s.settings.Storage.S3 != nil {
-		return s.storedLog(ctx, r, nodes, stays[len(stays)-1].NodeID)
+		return s.storedLog(ctx, w, nodes, stays[len(stays)-1].NodeID)
 	}
-	step, _ := strconv.Atoi(r.PathValue("step")) // it has been checked
-	began, ended, err := report.StepTimes(ctx, s.db.Read(), r.PathValue("job"), step)
+	began, ended, err := report.StepTimes(ctx, s.db.Read(), w.job, w.step)
 	if err != nil {
 		return joined.Parts{}, err
 	}
@@ -57,7 +87,7 @@ func (s *Server) logParts(ctx context.Context, r *http.Request) (joined.Parts, e
 		at := slices.IndexFunc(out.All, func(p joined.Part) bool { return p.Node == stay.NodeID })
 		if at < 0 {
 			at = len(out.All)
-			out.All = append(out.All, joined.Part{Node: stay.NodeID, Log: s.logAt(r, nodes, stay.NodeID), Spare: true})
+			out.All = append(out.All, joined.Part{Node: stay.NodeID, Log: s.logAt(w, nodes, stay.NodeID), Spare: true})
 		}
 		out.Stays = append(out.Stays, at)
 		left := int64(0)
@@ -81,8 +111,8 @@ func overlaps(since, left, began, ended int64) bool {
 	return (left == 0 || began <= left+skew) && (ended == 0 || ended >= since-skew)
 }
 
-// logAt reads what a node has of the log that a request is about.
-func (s *Server) logAt(r *http.Request, nodes []cluster.Node, nodeID string) joined.Reader {
+// logAt reads what a node has of a log.
+func (s *Server) logAt(w wantedLog, nodes []cluster.Node, nodeID string) joined.Reader {
 	if nodeID == s.node.id {
 		return s.logs
 	}
@@ -94,15 +124,15 @@ func (s *Server) logAt(r *http.Request, nodes []cluster.Node, nodeID string) joi
 	if err != nil || nodes[at].Address == "" {
 		return awayLog{&joined.AwayError{Node: nodeID, Why: "has not said where it can be reached (cluster.address)"}}
 	}
-	return &peerLog{client: s.peers, log: s.log, node: nodeID, from: s.node.id, caller: r.Header.Get("Authorization"),
-		base: base.JoinPath("api/v1/admin/runs", url.PathEscape(r.PathValue("run")), "jobs", url.PathEscape(r.PathValue("job")),
-			"steps", url.PathEscape(r.PathValue("step")), "logs")}
+	return &peerLog{client: s.peers, log: s.log, node: nodeID, from: s.node.id, caller: w.caller,
+		base: base.JoinPath("api/v1/admin/runs", url.PathEscape(w.run), "jobs", url.PathEscape(w.job),
+			"steps", strconv.Itoa(w.step), "logs")}
 }
 
 // storedLog is a log of an object store: read at the node whose agent has or had the job last, which holds the newest
 // lines. What a node that cannot be asked has brought to the object store is read here.
-func (s *Server) storedLog(ctx context.Context, r *http.Request, nodes []cluster.Node, nodeID string) (joined.Parts, error) {
-	there := s.logAt(r, nodes, nodeID)
+func (s *Server) storedLog(ctx context.Context, w wantedLog, nodes []cluster.Node, nodeID string) (joined.Parts, error) {
+	there := s.logAt(w, nodes, nodeID)
 	if nodeID != s.node.id {
 		_, _, _, err := there.Lines(ctx, "", 0, 0)
 		if _, away := errors.AsType[*joined.AwayError](err); away {

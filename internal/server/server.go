@@ -165,7 +165,7 @@ func (s *Server) keyring() (*seal.Keyring, error) {
 func (s *Server) openExecution() {
 	settings := s.settings.Engine
 	settings.NodeID = s.node.id
-	s.live = live.New(live.Deps{DB: s.db, Logs: s.logs, Clock: s.clock, Log: s.log})
+	s.live = live.New(live.Deps{DB: s.db, LogOf: s.liveLog, Clock: s.clock, Log: s.log})
 	s.spread = s.bell.Line("effects", s.effects)
 	s.events = events.New(events.Deps{DB: s.db, Clock: s.clock, Log: s.log, Settings: s.settings.Events,
 		Wake: s.bell.Line("event_channel", service.NewPoke()), Dropped: s.counters.dropEvents})

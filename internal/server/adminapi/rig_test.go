@@ -102,7 +102,7 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	t.Cleanup(func() { check(t, s.Logs.Close()) })
 	settings := engine.DefaultSettings()
 	settings.NodeID = "n"
-	room := live.New(live.Deps{DB: db, Logs: s.Logs, Clock: clock, Log: log})
+	room := live.New(live.Deps{DB: db, LogOf: s.logOf, Clock: clock, Log: log})
 	t.Cleanup(room.Stop)
 	s.Engine = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke(), Changed: room.Changed})
 	s.Tokens, s.Sources, s.Secrets = auth.New(db, clock, log), forge.NewSources(db, keys, clock), secrets.New(db, keys, clock)
@@ -127,6 +127,11 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	t.Cleanup(web.Close)
 	s.URL = web.URL
 	return s
+}
+
+// logOf finds every log here.
+func (s *rig) logOf(context.Context, live.Step, string) (live.Place, error) {
+	return live.Place{Log: s.Logs}, nil
 }
 
 func (s *rig) token(t testing.TB, role auth.Role, key string) string {

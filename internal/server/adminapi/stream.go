@@ -11,10 +11,10 @@ import (
 	"kici/internal/server/live"
 )
 
-// Live lets somebody look at a run while it goes on. lastID is the id of the last message seen before, "" for none. The
-// viewer is the caller's to close.
+// Live lets somebody look at a run while it goes on. lastID is the id of the last message seen before, "" for none; caller is
+// what the Authorization of the request said. The viewer is the caller's to close.
 type Live interface {
-	Watch(ctx context.Context, runID, lastID string) (*live.Viewer, error)
+	Watch(ctx context.Context, runID, lastID, caller string) (*live.Viewer, error)
 }
 
 // The times of a stream of events. Silence is broken, since proxies cut silent connections; a reader that takes too long
@@ -38,7 +38,7 @@ func (a *API) watchRun(r *http.Request) (answer, error) {
 	if last == "" {
 		last = r.URL.Query().Get("lastSeenSequence")
 	}
-	v, err := a.Live.Watch(r.Context(), run.RunID, last)
+	v, err := a.Live.Watch(r.Context(), run.RunID, last, r.Header.Get("Authorization"))
 	if err != nil {
 		return answer{}, err
 	}

@@ -52,11 +52,12 @@ type feed struct {
 	keptBytes int
 	viewers   map[*Viewer]struct{}
 	idleSince time.Time // zero while somebody looks on
+	caller    string    // the credential of who left last, or is about to join first
 }
 
-func newFeed(r *Room, runID string) *feed {
+func newFeed(r *Room, runID, caller string) *feed {
 	f := &feed{room: r, runID: runID, epoch: rand.Text()[:12], poke: service.NewPoke(), ready: make(chan struct{}), ended: make(chan struct{}),
-		tails: map[stepKey]*tail{}, viewers: map[*Viewer]struct{}{}, idleSince: time.Now()}
+		tails: map[stepKey]*tail{}, viewers: map[*Viewer]struct{}{}, idleSince: time.Now(), caller: caller}
 	f.live, f.stop = context.WithCancel(r.group.Context())
 	return f
 }
@@ -113,9 +114,11 @@ func (f *feed) look(ctx context.Context) (complete bool, err error) {
 		return false, err
 	}
 	found := map[stepKey][]adminwire.Observed{}
+	away, cancel := context.WithTimeout(ctx, awayTime)
+	defer cancel()
 	for _, j := range next.jobs {
 		for _, s := range j.Steps {
-			lines, lineErr := f.newLines(ctx, j, s)
+			lines, lineErr := f.newLines(ctx, away, j, s)
 			found[stepKey{j.JobID, s.StepIndex}] = lines // what was read before an error is not read again
 			err = errors.Join(err, lineErr)
 		}
@@ -218,7 +221,7 @@ func (f *feed) leave(v *Viewer) bool {
 	_, here := f.viewers[v]
 	delete(f.viewers, v)
 	if here && len(f.viewers) == 0 {
-		f.idleSince = time.Now()
+		f.idleSince, f.caller = time.Now(), v.caller
 	}
 	return here
 }

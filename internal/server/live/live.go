@@ -31,10 +31,23 @@ type Logs interface {
 	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
 }
 
+// Step names a step whose log is wanted.
+type Step struct {
+	RunID, JobID string
+	Index        int
+}
+
+// Place is where the log of a step is read.
+type Place struct {
+	Log  Logs
+	Away bool // some of it is with other nodes, which have to be asked and may not answer
+}
+
 // Deps are what a room needs.
 type Deps struct {
-	DB    *store.DB
-	Logs  Logs
+	DB *store.DB
+	// LogOf finds the log of a step. Other nodes are asked in the name of a viewer.
+	LogOf func(ctx context.Context, s Step, caller string) (Place, error)
 	Clock service.Clock
 	Log   *slog.Logger
 }
@@ -68,13 +81,14 @@ func (r *Room) Changed(runID string) {
 }
 
 // Watch begins to look at a run that exists. lastID is the id of the last message that the viewer has seen, "" for none:
-// what came after it follows where it is still kept, else the whole picture comes first. The viewer must be closed.
-func (r *Room) Watch(ctx context.Context, runID, lastID string) (*Viewer, error) {
-	f, err := r.enter(runID)
+// what came after it follows where it is still kept, else the whole picture comes first. caller is the credential with which
+// the viewer came: nodes that have lines of the run are asked with one of a viewer. The viewer must be closed.
+func (r *Room) Watch(ctx context.Context, runID, lastID, caller string) (*Viewer, error) {
+	f, err := r.enter(runID, caller)
 	if err != nil {
 		return nil, err
 	}
-	v := &Viewer{feed: f, wake: service.NewPoke(), gaps: map[stepKey]*adminwire.Observed{}}
+	v := &Viewer{feed: f, caller: caller, wake: service.NewPoke(), gaps: map[stepKey]*adminwire.Observed{}}
 	select {
 	case <-f.ready:
 		if err = f.join(v, lastID); err == nil {
@@ -90,7 +104,7 @@ func (r *Room) Watch(ctx context.Context, runID, lastID string) (*Viewer, error)
 }
 
 // enter counts a viewer in and gives the feed of its run.
-func (r *Room) enter(runID string) (*feed, error) {
+func (r *Room) enter(runID, caller string) (*feed, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.group.Context().Err() != nil {
@@ -104,7 +118,7 @@ func (r *Room) enter(runID string) (*feed, error) {
 		if len(r.feeds) >= maxFeeds && !r.evictLocked() {
 			return nil, fmt.Errorf("%w: they look at %d runs", ErrBusy, len(r.feeds))
 		}
-		f = newFeed(r, runID)
+		f = newFeed(r, runID, caller)
 		r.feeds[runID] = f
 		r.group.Go("live feed", f.run)
 	}

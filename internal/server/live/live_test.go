@@ -37,6 +37,8 @@ type stage struct {
 	logs *logs.Store
 	room *Room
 	n    int // chunks written
+
+	logOf func(ctx context.Context, s Step, caller string) (Place, error) // where logs are, nil for here
 }
 
 func newStage(t *testing.T, db *store.DB) *stage {
@@ -70,13 +72,23 @@ func (s *stage) enter() {
 	if s.room != nil {
 		s.room.Stop()
 	}
-	s.room = New(Deps{DB: s.db, Logs: s.logs, Clock: clock, Log: slog.New(slog.DiscardHandler)})
+	s.room = s.newRoom()
 	s.t.Cleanup(s.room.Stop)
+}
+
+func (s *stage) newRoom() *Room {
+	logOf := func(ctx context.Context, step Step, caller string) (Place, error) {
+		if s.logOf == nil {
+			return Place{Log: s.logs}, nil
+		}
+		return s.logOf(ctx, step, caller)
+	}
+	return New(Deps{DB: s.db, LogOf: logOf, Clock: clock, Log: slog.New(slog.DiscardHandler)})
 }
 
 func (s *stage) watch(lastID string) *Viewer {
 	s.t.Helper()
-	v, err := s.room.Watch(s.t.Context(), "r", lastID)
+	v, err := s.room.Watch(s.t.Context(), "r", lastID, "Bearer viewer")
 	must(s.t, err)
 	s.t.Cleanup(v.Close)
 	return v
@@ -305,7 +317,7 @@ func TestChangesOfOtherNodesAreSeen(t *testing.T) {
 	v := s.watch("")
 	next(t, v)
 	here := s.room
-	s.room = New(Deps{DB: s.db, Logs: s.logs, Clock: clock, Log: slog.New(slog.DiscardHandler)}) // gets the pokes instead
+	s.room = s.newRoom() // gets the pokes instead
 	t.Cleanup(s.room.Stop)
 	t.Cleanup(here.Stop)
 	s.start("build")
@@ -363,14 +375,14 @@ func TestViewersAreBounded(t *testing.T) {
 	for range maxViewersOfRun {
 		s.watch("")
 	}
-	if _, err := s.room.Watch(t.Context(), "r", ""); !errors.Is(err, ErrBusy) {
+	if _, err := s.room.Watch(t.Context(), "r", "", ""); !errors.Is(err, ErrBusy) {
 		t.Errorf("one more: %v", err)
 	}
 	if s.room.viewers != maxViewersOfRun {
 		t.Errorf("%d viewers are counted", s.room.viewers)
 	}
 	s.room.Stop()
-	if _, err := s.room.Watch(t.Context(), "r", ""); !errors.Is(err, service.ErrStopped) {
+	if _, err := s.room.Watch(t.Context(), "r", "", ""); !errors.Is(err, service.ErrStopped) {
 		t.Errorf("after the stop: %v", err)
 	}
 }

@@ -3,11 +3,12 @@ package live
 import (
 	"context"
 	"encoding/json"
-	"slices"
+	"errors"
+	"time"
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
-	"kici/internal/server/queue"
+	"kici/internal/server/logs/joined"
 	"kici/internal/server/report"
 )
 
@@ -18,89 +19,142 @@ const (
 	maxLines  = 2000     // beyond it a look passes lines over, and says how many
 )
 
+// The bounds of asking other nodes. Their lines come with the ticks; one that does not answer is left alone for a while, and
+// what is left out meanwhile is for the log's own routes.
+const (
+	awayTime  = 2 * time.Second // for all of one look
+	awayPace  = lookEvery / 2   // no log of another node is asked for more often, however often there is a poke
+	awayPause = 10 * time.Second
+)
+
 // tail is how far the log of one step has been read.
 type tail struct {
-	path string
-	next int64 // line
-	done bool  // the step has ended and all of it was read
+	step   Step
+	path   string
+	place  Place
+	placed time.Time // when the place was found: a job may go to another node
+	again  time.Time // not asked for before it
+	unmet  bool      // its end is not known yet, with which the reading begins
+	next   int64     // line
+	done   bool      // nothing more is read: the step has ended and all of it was, or the rest is for the log's own routes
 }
 
-// newLines reads what a step has written since the last look. At the feed's first look it only finds the end: what was
-// written before is for the log's own routes.
-func (f *feed) newLines(ctx context.Context, j adminwire.Job, s adminwire.Step) ([]adminwire.Observed, error) {
+// newLines reads what a step has written since the last look; away bounds the time for what other nodes have. At the feed's
+// first look it only finds the end: what was written before is for the log's own routes.
+func (f *feed) newLines(ctx, away context.Context, j adminwire.Job, s adminwire.Step) (out []adminwire.Observed, err error) {
 	if s.Status == ci.StepPending {
 		return nil, nil
 	}
 	key := stepKey{j.JobID, s.StepIndex}
 	t := f.tails[key]
 	if t == nil {
-		var err error
 		if t, err = f.begin(ctx, j, s); err != nil {
 			return nil, err
 		}
 		f.tails[key] = t
 	}
-	if t.done {
+	if t.done || !s.Status.Terminal() && time.Now().Before(t.again) {
 		return nil, nil
 	}
-	out, err := f.read(ctx, t, j, s)
-	t.done = err == nil && s.Status.Terminal()
+	if err = f.find(ctx, t); err != nil {
+		return nil, err
+	}
+	if !t.place.Away {
+		out, err = f.read(ctx, t, j, s)
+		t.done = t.done || err == nil && s.Status.Terminal()
+		return out, err
+	}
+	out, err = f.readAway(away, t, j, s)
+	t.done = t.done || s.Status.Terminal()
 	return out, err
 }
 
-// begin finds the log of a step and, at the feed's first look, its end.
+// begin finds the log of a step.
 func (f *feed) begin(ctx context.Context, j adminwire.Job, s adminwire.Step) (*tail, error) {
 	place, err := report.StepLog(ctx, f.room.DB.Read(), f.runID, j.JobID, s.StepIndex)
 	if err != nil {
 		return nil, err
 	}
-	t := &tail{path: place.Path}
-	if f.sequence > 0 {
-		return t, nil
+	t := &tail{step: Step{RunID: f.runID, JobID: j.JobID, Index: s.StepIndex}, path: place.Path}
+	if f.sequence == 0 {
+		t.unmet, t.done = true, s.Status.Terminal()
 	}
-	if t.done = s.Status.Terminal(); !t.done {
-		_, t.next, _, err = f.room.Logs.Lines(ctx, t.path, 0, 0)
-	}
-	return t, err
+	return t, nil
 }
 
+// find finds the place of a log, from time to time.
+func (f *feed) find(ctx context.Context, t *tail) (err error) {
+	if time.Since(t.placed) < lookEvery {
+		return nil
+	}
+	t.place, err = f.room.LogOf(ctx, t.step, f.inName())
+	if err == nil {
+		t.placed = time.Now()
+	}
+	return err
+}
+
+// inName is the credential of one who looks on, or of who was the last. Each look may be in another's name: that one of them
+// is not good any more spoils little.
+func (f *feed) inName() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for v := range f.viewers {
+		return v.caller
+	}
+	return f.caller
+}
+
+// readAway reads what is with other nodes. That they do not answer is no error: states must not wait for lines.
+func (f *feed) readAway(ctx context.Context, t *tail, j adminwire.Job, s adminwire.Step) ([]adminwire.Observed, error) {
+	if ctx.Err() != nil {
+		return nil, nil // others have used up the time, it is asked at the next look
+	}
+	out, err := f.read(ctx, t, j, s)
+	t.again = time.Now().Add(awayPace)
+	_, away := errors.AsType[*joined.AwayError](err)
+	if away || ctx.Err() != nil {
+		t.again, t.placed = time.Now().Add(awayPause), time.Time{}
+		return out, nil
+	}
+	return out, err
+}
+
+// read reads on, and passes lines over where there are too many. A log that has become shorter has lost a part, and what it
+// has now has other numbers.
 func (f *feed) read(ctx context.Context, t *tail, j adminwire.Job, s adminwire.Step) ([]adminwire.Observed, error) {
 	var out []adminwire.Observed
-	_, total, _, err := f.room.Logs.Lines(ctx, t.path, 0, 0)
-	if err != nil || total <= t.next {
+	if t.unmet {
+		_, total, _, err := t.place.Log.Lines(ctx, t.path, 0, 0)
+		t.next, t.unmet = total, err != nil
 		return nil, err
 	}
-	if moved, err := f.moved(ctx, j.JobID); moved || err != nil {
+	stored, total, _, err := t.place.Log.Lines(ctx, t.path, t.next, pageLines)
+	if err != nil {
 		return nil, err
+	}
+	if t.done = total < t.next; t.done {
+		return nil, nil
 	}
 	if behind := total - t.next; behind > maxLines {
 		m := lineMessage(j, s, t.next, nil)
 		m.Type, m.DroppedLineCount = adminwire.ObserveGap, behind-maxLines
 		out = append(out, m)
-		t.next = total - maxLines
+		t.next, stored = total-maxLines, nil
 	}
-	for t.next < total {
-		stored, _, _, err := f.room.Logs.Lines(ctx, t.path, t.next, pageLines)
-		if err != nil || len(stored) == 0 {
-			return out, err
-		}
+	for {
 		for len(stored) > 0 {
 			n := page(stored)
 			out = append(out, lineMessage(j, s, t.next, stored[:n]))
 			t.next, stored = t.next+int64(n), stored[n:]
 		}
+		if t.next >= total {
+			return out, nil
+		}
+		if stored, _, _, err = t.place.Log.Lines(ctx, t.path, t.next, pageLines); err != nil || len(stored) == 0 {
+			return out, err
+		}
 	}
-	return out, nil
-}
-
-// moved tells whether a job has been with several nodes. What this one has of its log is not all, so its lines have other
-// numbers in the whole, which is for the log's own routes.
-func (f *feed) moved(ctx context.Context, jobID string) (bool, error) {
-	stays, err := queue.Stays(ctx, f.room.DB.Read(), jobID)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(stays, func(s queue.Stay) bool { return s.NodeID != stays[0].NodeID }), nil
 }
 
 // page is how many of the lines fit into one message.

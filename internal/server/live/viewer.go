@@ -19,8 +19,9 @@ const (
 
 // Viewer is one who looks on. Its messages wait in a bounded queue, so that a slow one holds up nobody.
 type Viewer struct {
-	feed *feed
-	wake service.Poke
+	feed   *feed
+	caller string
+	wake   service.Poke
 
 	// Guarded by the feed's mutex.
 	queue    []*adminwire.Observed
