@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"database/sql"
 	"encoding/base64"
 	"fmt"
 	"io/fs"
@@ -181,32 +180,45 @@ func tables(t *testing.T, db *store.DB) (names []string) {
 	return names
 }
 
-// eachCell calls look with every value of a table.
+// eachCell calls look with every value of a table, numbers and flags as text.
 func eachCell(t *testing.T, db *store.DB, table string, look func(where string, content []byte)) {
 	t.Helper()
-	rows, err := db.Read().QueryContext(t.Context(), `SELECT * FROM "`+table+`"`)
-	if err != nil {
-		t.Fatal(err)
+	columns := columns(t, db, table)
+	forms := make([]string, len(columns))
+	for i, column := range columns {
+		forms[i] = `"` + column + `"`
+		if table+"."+column != "inbox.payload" { // the one column of bytes
+			forms[i] = "CAST(" + forms[i] + " AS TEXT)"
+		}
 	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		t.Fatal(err)
-	}
-	row := make([]sql.RawBytes, len(columns))
+	row := make([][]byte, len(columns))
 	into := make([]any, len(columns))
 	for i := range row {
 		into[i] = &row[i]
 	}
-	for rows.Next() {
-		if err := rows.Scan(into...); err != nil {
-			t.Fatal(err)
+	ask := store.Ask{Query: "SELECT " + strings.Join(forms, ", ") + ` FROM "` + table + `"`, Row: func(r store.Row) error {
+		if err := r.Scan(into...); err != nil {
+			return err
 		}
 		for i, cell := range row {
 			look(strings.Join([]string{"column", columns[i], "of", table}, " "), cell)
 		}
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	}}
+	if err := db.Read().All(t.Context(), ask); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func columns(t *testing.T, db *store.DB, table string) []string {
+	t.Helper()
+	query := "SELECT name FROM pragma_table_info($1)"
+	if db.Dialect == store.Postgres {
+		query = "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = $1"
+	}
+	names, err := store.Texts(t.Context(), db.Read(), query, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }

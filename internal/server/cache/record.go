@@ -41,7 +41,7 @@ func find(ctx context.Context, q store.Querier, s space, w wish, after int64) (e
 	return one(q.QueryRowContext(ctx, selectEntry, s.kind, s.org, s.repo, s.run, w.text, after))
 }
 
-func one(row *sql.Row) (e entry, ok bool, err error) {
+func one(row store.Row) (e entry, ok bool, err error) {
 	e, err = scanEntry(row)
 	if errors.Is(err, sql.ErrNoRows) {
 		return e, false, nil

@@ -4,7 +4,6 @@ package contexts
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -259,7 +258,7 @@ func query(ctx context.Context, q store.Querier, text string, args ...any) ([]Co
 	return all, rows.Err()
 }
 
-func scan(rows *sql.Rows) (c Context, err error) {
+func scan(rows store.Row) (c Context, err error) {
 	var branches, triggers, repos, reviewers string
 	err = rows.Scan(&c.ID, &c.OrgID, &c.Name, &c.Type, &c.GlobPattern, &c.Enabled, &branches, &triggers, &repos, &c.ConcurrencyLimit,
 		&c.ConcurrencyStrategy, &c.ConcurrencyTimeoutMs, &reviewers, &c.WaitTimerSeconds, &c.HoldExpirySeconds, &c.MinimumTrust,

@@ -95,7 +95,7 @@ func (s *Store) auditTx(ctx context.Context, tx *store.Tx, e AuditEntry) error {
 	return nil
 }
 
-func scanAudit(rows *sql.Rows) (AuditEntry, error) {
+func scanAudit(rows store.Row) (AuditEntry, error) {
 	var e AuditEntry
 	var keys string
 	var scope, routing, run, job, user, role sql.NullString

@@ -31,7 +31,7 @@ func DeleteAll(ctx context.Context, tx *Tx, head string, keys []string) error {
 		for i, key := range keys[:n] {
 			args[i] = key
 		}
-		if _, err := tx.ExecContext(ctx, head+" IN ("+Places(n, 1, "$%d")+")", args...); err != nil {
+		if err := tx.Do(ctx, head+" IN ("+Places(n, 1, "$%d")+")", args...); err != nil {
 			return err
 		}
 		keys = keys[n:]
@@ -51,7 +51,7 @@ func InsertAll(ctx context.Context, tx *Tx, head string, columns int, tail strin
 		for _, row := range rows[:n] {
 			args = append(args, row...)
 		}
-		if _, err := tx.ExecContext(ctx, head+" "+Places(n, 1, form)+" "+tail, args...); err != nil {
+		if err := tx.Do(ctx, head+" "+Places(n, 1, form)+" "+tail, args...); err != nil {
 			return err
 		}
 		rows = rows[n:]

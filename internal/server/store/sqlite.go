@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func connectSQLite(o Options) (*DB, error) {
 	readers.SetMaxOpenConns(maxReaders)
 	readers.SetMaxIdleConns(maxReaders) // a connection that is opened again prepares all its statements again
 	w := &singleWriter{conn: conn, prepared: newPrepared(conn)}
-	return &DB{Dialect: SQLite, writer: w, reader: newPrepared(readers), pools: []*sql.DB{readers, single}}, nil
+	return &DB{Dialect: SQLite, writer: w, reader: newPrepared(readers), pools: []io.Closer{readers, single}}, nil
 }
 
 // escapePath keeps the characters that would end a path in a file: URI from doing so.
@@ -95,6 +96,21 @@ func (p *prepared) statement(ctx context.Context, query string) (*sql.Stmt, erro
 	return s, nil
 }
 
+// Do is transaction's. There is nothing to save by waiting: the engine is in this process.
+func (p *prepared) Do(ctx context.Context, query string, args ...any) error {
+	_, err := p.ExecContext(ctx, query, args...)
+	return err
+}
+
+// DoOne is transaction's.
+func (p *prepared) DoOne(ctx context.Context, otherwise error, query string, args ...any) error {
+	changed, err := Changed(p.ExecContext(ctx, query, args...))
+	if err == nil && !changed {
+		err = otherwise
+	}
+	return err
+}
+
 // ExecContext is Querier's.
 func (p *prepared) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	s, err := p.statement(ctx, query)
@@ -105,7 +121,7 @@ func (p *prepared) ExecContext(ctx context.Context, query string, args ...any) (
 }
 
 // QueryContext is Querier's.
-func (p *prepared) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+func (p *prepared) QueryContext(ctx context.Context, query string, args ...any) (Rows, error) {
 	s, err := p.statement(ctx, query)
 	if err != nil {
 		return nil, err
@@ -114,12 +130,26 @@ func (p *prepared) QueryContext(ctx context.Context, query string, args ...any) 
 }
 
 // QueryRowContext is Querier's. A statement that cannot be prepared fails again in Scan, with the same error.
-func (p *prepared) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+func (p *prepared) QueryRowContext(ctx context.Context, query string, args ...any) Row {
 	s, err := p.statement(ctx, query)
 	if err != nil {
 		return p.on.QueryRowContext(ctx, query, args...) // only the library can make a row that holds an error
 	}
 	return s.QueryRowContext(ctx, args...)
+}
+
+// All is Querier's.
+func (p *prepared) All(ctx context.Context, asks ...Ask) error {
+	for _, ask := range asks {
+		rows, err := p.QueryContext(ctx, ask.Query, ask.Args...)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(each(rows, ask), rows.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *prepared) close() error {

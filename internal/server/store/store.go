@@ -7,10 +7,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
+	"io"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // driver "sqlite"
 )
 
@@ -26,8 +24,46 @@ const (
 // Querier runs statements: a transaction, or the database for reads that need no transaction.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	// QueryContext gives rows that are read to their end, or closed, before the next statement. An error of the query may
+	// come from Err of the rows alone.
+	QueryContext(ctx context.Context, query string, args ...any) (Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) Row
+	// All runs queries one after the other, with one message there and back. The error of one ends it.
+	All(ctx context.Context, asks ...Ask) error
+}
+
+// Ask is a query among others, and who takes its rows.
+type Ask struct {
+	Query string
+	Args  []any
+	Row   func(Row) error // called for each row; its error ends all
+}
+
+// each gives the rows of a query to who asked.
+func each(rows interface {
+	Row
+	Next() bool
+	Err() error
+}, ask Ask) error {
+	for rows.Next() {
+		if err := ask.Row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// Row is what Scan reads the columns of; sql.ErrNoRows says that there is none.
+type Row interface {
+	Scan(dest ...any) error
+}
+
+// Rows are the rows of a query, read one after the other as those of database/sql.
+type Rows interface {
+	Row
+	Next() bool
+	Err() error
+	Close() error
 }
 
 // Texts reads the rows of a query that gives one text each.
@@ -53,12 +89,26 @@ type DB struct {
 	Dialect Dialect
 	writer  writer
 	reader  Querier
-	pools   []*sql.DB // to close
+	pools   []io.Closer // to close after the writer
 }
+
+// transaction is one that is open.
+type transaction interface {
+	Querier
+	// Do runs a statement of which only a failure matters. PostgreSQL gets it together with the next one that is waited
+	// for, so what it changes is seen by all that follows, but its error may come from one of those, or from the commit.
+	// The arguments must not change until then.
+	Do(ctx context.Context, query string, args ...any) error
+	// DoOne is Do for a statement that must change a row. Where it does not, the transaction fails with otherwise.
+	DoOne(ctx context.Context, otherwise error, query string, args ...any) error
+}
+
+// ErrUnchanged is for DoOne: the row is gone, or no longer in the state that the statement asks for.
+var ErrUnchanged = errors.New("the row changed meanwhile")
 
 // writer runs one transaction: it begins, calls fn, and commits when fn gives nil.
 type writer interface {
-	write(ctx context.Context, fn func(ctx context.Context, q Querier) error) error
+	write(ctx context.Context, fn func(ctx context.Context, q transaction) error) error
 	close() error
 }
 
@@ -93,28 +143,6 @@ func connect(o Options) (*DB, error) {
 	return connectSQLite(o)
 }
 
-// idleTransaction is how long PostgreSQL lets a transaction wait for its client, in milliseconds. No transaction of ours
-// waits for anything but the database, so one that does belongs to a process that is suspended, and its locks would keep
-// the others from taking over what it had.
-const idleTransaction = "5000"
-
-func connectPostgres(url string) (*DB, error) {
-	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
-		return nil, errors.New("open database: the URL must start with postgres:// (leave it empty for the embedded database)")
-	}
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		return nil, errors.New("open database: the URL is not a PostgreSQL connection URL") // its error would repeat the password
-	}
-	if config.RuntimeParams["idle_in_transaction_session_timeout"] == "" {
-		config.RuntimeParams["idle_in_transaction_session_timeout"] = idleTransaction
-	}
-	pool := stdlib.OpenDB(*config)
-	pool.SetMaxOpenConns(16)
-	pool.SetMaxIdleConns(8)
-	return &DB{Dialect: Postgres, writer: poolWriter{pool}, reader: pool, pools: []*sql.DB{pool}}, nil
-}
-
 // Close closes every connection.
 func (db *DB) Close() error {
 	err := db.writer.close()
@@ -136,7 +164,7 @@ func (db *DB) Ping(ctx context.Context) error {
 // Tx is one transaction. Functions that take a *Tx never touch the pool: on SQLite the single writer would wait for
 // itself. The rows of a query are read to their end, or closed, before the same statement runs again.
 type Tx struct {
-	Querier
+	transaction
 	Dialect Dialect
 	after   []func()
 }
@@ -148,8 +176,8 @@ func (tx *Tx) After(do func()) { tx.after = append(tx.after, do) }
 // Write runs fn in one transaction, commits when it returns nil and rolls back otherwise.
 func (db *DB) Write(ctx context.Context, fn func(ctx context.Context, tx *Tx) error) error {
 	tx := &Tx{Dialect: db.Dialect}
-	err := db.writer.write(ctx, func(ctx context.Context, q Querier) error {
-		tx.Querier = q
+	err := db.writer.write(ctx, func(ctx context.Context, within transaction) error {
+		tx.transaction = within
 		return fn(ctx, tx)
 	})
 	if err != nil {
@@ -161,27 +189,6 @@ func (db *DB) Write(ctx context.Context, fn func(ctx context.Context, tx *Tx) er
 	return nil
 }
 
-// poolWriter takes any connection of a pool.
-type poolWriter struct{ pool *sql.DB }
-
-func (w poolWriter) write(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
-	tx, err := w.pool.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit this is a no-op; it also covers a panic in fn
-	if err := fn(ctx, tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	return nil
-}
-
-// close does nothing: the pool is closed by its owner.
-func (poolWriter) close() error { return nil }
-
 // PlanAnew has PostgreSQL plan the statements that follow in this transaction on the rows that there are now. The plan
 // of a prepared statement is kept for the life of its connection, and one that was made while a table was small reads the
 // whole of it when it has grown. SQLite plans by index and needs none of that.
@@ -189,8 +196,7 @@ func (tx *Tx) PlanAnew(ctx context.Context) error {
 	if tx.Dialect != Postgres {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "SET LOCAL plan_cache_mode = force_custom_plan")
-	return err
+	return tx.Do(ctx, "SET LOCAL plan_cache_mode = force_custom_plan")
 }
 
 // ForUpdate is the clause that locks the selected row until the transaction ends. SQLite's single writer needs none.

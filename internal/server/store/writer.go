@@ -21,13 +21,13 @@ type singleWriter struct {
 	prepared *prepared
 
 	mu      sync.Mutex
-	busy    bool           // somebody leads: runs what waits
-	waiting []*transaction // in order of arrival
+	busy    bool    // somebody leads: runs what waits
+	waiting []*turn // in order of arrival
 }
 
-// transaction is a call of write that waits for its turn.
-type transaction struct {
-	fn       func(ctx context.Context, q Querier) error
+// turn is a call of write that waits until it may run.
+type turn struct {
+	fn       func(ctx context.Context, q transaction) error
 	ctx      context.Context
 	lead     chan struct{} // closed when it is this one's turn to lead
 	done     chan struct{} // closed when err stands
@@ -40,8 +40,8 @@ var errBatchBroken = errors.New("the transaction was undone as a whole")
 
 // write waits for its turn. Once it has begun, the transaction is not interrupted when ctx ends: it is short, and the
 // driver would need a goroutine beside every statement to watch for it.
-func (w *singleWriter) write(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
-	t := &transaction{fn: fn, ctx: context.WithoutCancel(ctx), lead: make(chan struct{}), done: make(chan struct{})}
+func (w *singleWriter) write(ctx context.Context, fn func(ctx context.Context, q transaction) error) error {
+	t := &turn{fn: fn, ctx: context.WithoutCancel(ctx), lead: make(chan struct{}), done: make(chan struct{})}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (w *singleWriter) write(ctx context.Context, fn func(ctx context.Context, q
 	return t.result()
 }
 
-func (t *transaction) result() error {
+func (t *turn) result() error {
 	if t.panicked != nil {
 		panic(t.panicked)
 	}
@@ -74,7 +74,7 @@ func (t *transaction) result() error {
 }
 
 // join puts a transaction in line and reports whether it leads.
-func (w *singleWriter) join(t *transaction) bool {
+func (w *singleWriter) join(t *turn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = append(w.waiting, t)
@@ -86,7 +86,7 @@ func (w *singleWriter) join(t *transaction) bool {
 }
 
 // leave takes a transaction out of line. It cannot when it runs already or has been told to lead.
-func (w *singleWriter) leave(t *transaction) bool {
+func (w *singleWriter) leave(t *turn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := slices.Index(w.waiting, t)
@@ -103,7 +103,7 @@ func (w *singleWriter) leave(t *transaction) bool {
 }
 
 // take takes those in front out of line, up to a number.
-func (w *singleWriter) take(limit int) []*transaction {
+func (w *singleWriter) take(limit int) []*turn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := min(len(w.waiting), limit)
@@ -124,7 +124,7 @@ func (w *singleWriter) handOver() {
 }
 
 // run runs a batch in one transaction of the engine, with those that come while it runs, and tells everybody in it.
-func (w *singleWriter) run(first []*transaction) {
+func (w *singleWriter) run(first []*turn) {
 	all, err := w.attempt(first)
 	for _, t := range all {
 		if err != nil && t.err == nil {
@@ -134,7 +134,7 @@ func (w *singleWriter) run(first []*transaction) {
 	}
 }
 
-func (w *singleWriter) attempt(batch []*transaction) (all []*transaction, err error) {
+func (w *singleWriter) attempt(batch []*turn) (all []*turn, err error) {
 	ctx := context.Background()
 	if _, err := w.prepared.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return batch, fmt.Errorf("begin: %w", err)
@@ -165,7 +165,7 @@ func (w *singleWriter) attempt(batch []*transaction) (all []*transaction, err er
 }
 
 // several runs transactions one after the other and tells how many are to be kept.
-func (w *singleWriter) several(batch []*transaction, among bool) (kept int, err error) {
+func (w *singleWriter) several(batch []*turn, among bool) (kept int, err error) {
 	for _, t := range batch {
 		if err := w.one(t, among); err != nil {
 			return kept, err
@@ -183,7 +183,7 @@ func (w *singleWriter) undo(ctx context.Context) { _, _ = w.prepared.ExecContext
 
 // one runs one transaction of a batch. Among several it stands between savepoints, so that its failure undoes nothing of
 // the others. The error is one of the whole batch.
-func (w *singleWriter) one(t *transaction, among bool) error {
+func (w *singleWriter) one(t *turn, among bool) error {
 	ctx := context.Background()
 	if among {
 		if _, err := w.prepared.ExecContext(ctx, "SAVEPOINT one"); err != nil {
@@ -206,7 +206,7 @@ func (w *singleWriter) one(t *transaction, among bool) error {
 }
 
 // call runs the function of the transaction, whose panic belongs to the caller that brought it.
-func (t *transaction) call(q Querier) {
+func (t *turn) call(q transaction) {
 	defer func() { t.panicked = recover() }()
 	t.err = t.fn(t.ctx, q)
 }

@@ -4,7 +4,7 @@ package storetest
 
 import (
 	"context"
-	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"kici/internal/server/store"
 	"kici/internal/testenv"
@@ -133,13 +135,13 @@ var postgresTemplate = sync.OnceValues(func() (string, error) {
 func adminExec(base, statement string) error {
 	adminMu.Lock()
 	defer adminMu.Unlock()
-	db, err := sql.Open("pgx", base)
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, base)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	_, err = db.Exec(statement)
-	return err
+	_, err = conn.Exec(ctx, statement)
+	return errors.Join(err, conn.Close(ctx))
 }
 
 var adminMu sync.Mutex

@@ -1,0 +1,326 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// idleTransaction is how long PostgreSQL lets a transaction wait for its client, in milliseconds. No transaction of ours
+	// waits for anything but the database, so one that does belongs to a process that is suspended, and its locks would keep
+	// the others from taking over what it had.
+	idleTransaction = "5000"
+	// maxConnections bounds the connections of one server, unless the URL says pool_max_conns.
+	maxConnections = 16
+	// rollbackTime bounds the word that undoes a transaction. A connection that does not take it is closed, which undoes it too.
+	rollbackTime = 5 * time.Second
+)
+
+func connectPostgres(url string) (*DB, error) {
+	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
+		return nil, errors.New("open database: the URL must start with postgres:// (leave it empty for the embedded database)")
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("open database: the URL is not a PostgreSQL connection URL") // its error would repeat the password
+	}
+	if config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] == "" {
+		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = idleTransaction
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		config.MaxConns = maxConnections
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	p := postgres{pool}
+	return &DB{Dialect: Postgres, writer: p, reader: p, pools: []io.Closer{p}}, nil
+}
+
+// postgres runs each statement, and each transaction, on any connection of a pool.
+type postgres struct{ pool *pgxpool.Pool }
+
+// ExecContext is Querier's.
+func (p postgres) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tag, err := p.pool.Exec(ctx, query, args...)
+	return result{tag}, err
+}
+
+// QueryContext is Querier's.
+func (p postgres) QueryContext(ctx context.Context, query string, args ...any) (Rows, error) {
+	rows, err := p.pool.Query(ctx, query, args...)
+	return begun(rows, err, nil)
+}
+
+// QueryRowContext is Querier's.
+func (p postgres) QueryRowContext(ctx context.Context, query string, args ...any) Row {
+	rows, err := p.QueryContext(ctx, query, args...)
+	return onlyRow{rows, err}
+}
+
+// All is Querier's.
+func (p postgres) All(ctx context.Context, asks ...Ask) error {
+	var batch pgx.Batch
+	for _, ask := range asks {
+		batch.Queue(ask.Query, ask.Args...)
+	}
+	return answer(p.pool.SendBatch(ctx, &batch), asks)
+}
+
+// write is writer's. The transaction begins with its first statement that is waited for.
+func (p postgres) write(ctx context.Context, fn func(ctx context.Context, within transaction) error) error {
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer conn.Release() // one that is still in a transaction is closed
+	tx := &postgresTx{conn: conn.Conn(), queue: []statement{{query: begin}}}
+	defer tx.undo(ctx) // after a commit this does nothing, and it covers a panic in fn
+	if err := fn(ctx, tx); err != nil {
+		return err
+	}
+	return tx.commit(ctx)
+}
+
+// close is writer's: the pool is closed as one of DB's.
+func (postgres) close() error { return nil }
+
+// Close closes the pool, once nobody uses it.
+func (p postgres) Close() error {
+	p.pool.Close()
+	return nil
+}
+
+const (
+	begin  = "BEGIN"
+	commit = "COMMIT"
+)
+
+// postgresTx is a transaction on one connection. What nobody waits for travels with what somebody does: a message there
+// and back costs more, of the processors and of the time, than most statements do.
+type postgresTx struct {
+	conn   *pgx.Conn
+	queue  []statement // what goes before the next one that is waited for
+	failed error       // why part of the transaction is missing
+}
+
+// statement is one whose answer nobody waits for.
+type statement struct {
+	query     string
+	args      []any
+	otherwise error // of DoOne
+}
+
+// Do is transaction's.
+func (tx *postgresTx) Do(_ context.Context, query string, args ...any) error {
+	tx.queue = append(tx.queue, statement{query: query, args: args})
+	return nil
+}
+
+// DoOne is transaction's. The engine itself must find that the statement failed, or it would go on to a commit that is on
+// its way already: it divides by the number of rows.
+func (tx *postgresTx) DoOne(_ context.Context, otherwise error, query string, args ...any) error {
+	query = "WITH changed AS (" + query + " RETURNING 1) SELECT 1 / count(*) FROM changed"
+	tx.queue = append(tx.queue, statement{query, args, otherwise})
+	return nil
+}
+
+// failure is the error of a statement in its caller's words.
+func (s statement) failure(err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "22012" && s.otherwise != nil { // division_by_zero
+		err = s.otherwise
+	}
+	return fmt.Errorf("%.80q: %w", s.query, err)
+}
+
+// ExecContext is Querier's.
+func (tx *postgresTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	answers, err := tx.send(ctx, Ask{Query: query, Args: args})
+	if err != nil {
+		return nil, err
+	}
+	tag, err := answers.Exec()
+	if closing := answers.Close(); err == nil {
+		err = closing
+	}
+	return result{tag}, err
+}
+
+// QueryContext is Querier's.
+func (tx *postgresTx) QueryContext(ctx context.Context, query string, args ...any) (Rows, error) {
+	answers, err := tx.send(ctx, Ask{Query: query, Args: args})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := answers.Query()
+	return begun(rows, err, answers)
+}
+
+// QueryRowContext is Querier's.
+func (tx *postgresTx) QueryRowContext(ctx context.Context, query string, args ...any) Row {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	return onlyRow{rows, err}
+}
+
+// All is Querier's.
+func (tx *postgresTx) All(ctx context.Context, asks ...Ask) error {
+	answers, err := tx.send(ctx, asks...)
+	if err != nil {
+		return err
+	}
+	return answer(answers, asks)
+}
+
+// send sends what is queued and some statements, and gives the answers to these.
+func (tx *postgresTx) send(ctx context.Context, asks ...Ask) (pgx.BatchResults, error) {
+	if tx.failed != nil {
+		return nil, tx.failed
+	}
+	var batch pgx.Batch
+	for _, s := range tx.queue {
+		batch.Queue(s.query, s.args...)
+	}
+	for _, ask := range asks {
+		batch.Queue(ask.Query, ask.Args...)
+	}
+	before := tx.queue
+	tx.queue = nil
+	answers := tx.conn.SendBatch(ctx, &batch)
+	for _, s := range before {
+		if _, err := answers.Exec(); err != nil {
+			tx.failed = s.failure(err)
+			_ = answers.Close() // with the same error, or one that follows from it
+			return nil, tx.failed
+		}
+	}
+	return answers, nil
+}
+
+// commit ends a transaction, unless nothing was asked of the engine.
+func (tx *postgresTx) commit(ctx context.Context) error {
+	if len(tx.queue) == 1 && tx.queue[0].query == begin {
+		return nil
+	}
+	res, err := tx.ExecContext(ctx, commit)
+	if err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	if tag := res.(result).tag.String(); tag != commit {
+		return fmt.Errorf("commit: the database answers %s, since a statement before it failed", tag)
+	}
+	return nil
+}
+
+// undo rolls back what is open.
+func (tx *postgresTx) undo(ctx context.Context) {
+	if tx.conn.IsClosed() || tx.conn.PgConn().TxStatus() == idle {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+	defer cancel()
+	_, _ = tx.conn.Exec(ctx, "ROLLBACK") // a connection that cannot is closed by the pool
+}
+
+// idle is the status of a connection that is in no transaction (PostgreSQL's protocol, ReadyForQuery).
+const idle = 'I'
+
+// answer gives the rows of several queries to those who asked.
+func answer(answers pgx.BatchResults, asks []Ask) error {
+	for _, ask := range asks {
+		rows, err := answers.Query()
+		if err == nil {
+			err = each(rows, ask)
+		}
+		if err != nil {
+			return errors.Join(err, answers.Close())
+		}
+	}
+	return answers.Close()
+}
+
+// result is the end of a statement in the words of database/sql.
+type result struct{ tag pgconn.CommandTag }
+
+// LastInsertId is sql.Result's. PostgreSQL has none.
+func (result) LastInsertId() (int64, error) { return 0, errors.ErrUnsupported }
+
+// RowsAffected is sql.Result's.
+func (r result) RowsAffected() (int64, error) { return r.tag.RowsAffected(), nil }
+
+// postgresRows are rows in the words of database/sql. The first is there already, so that the error of a query that
+// fails comes from the query.
+type postgresRows struct {
+	pgx.Rows
+	waiting bool             // the first has not been asked for
+	answers pgx.BatchResults // to close with the rows; nil when they came alone
+}
+
+func begun(rows pgx.Rows, err error, answers pgx.BatchResults) (Rows, error) {
+	r := &postgresRows{Rows: rows, answers: answers}
+	if err == nil {
+		r.waiting = rows.Next()
+		err = rows.Err()
+	}
+	if err == nil && r.waiting {
+		return r, nil
+	}
+	if closing := r.Close(); err == nil {
+		err = closing
+	}
+	return r, err
+}
+
+// Next is Rows'.
+func (r *postgresRows) Next() bool {
+	if r.waiting {
+		r.waiting = false
+		return true
+	}
+	if r.Rows.Next() {
+		return true
+	}
+	_ = r.Close() // Err has it
+	return false
+}
+
+// Close is Rows'.
+func (r *postgresRows) Close() error {
+	r.waiting = false
+	r.Rows.Close()
+	if r.answers != nil {
+		return r.answers.Close()
+	}
+	return r.Rows.Err()
+}
+
+// onlyRow is the first row of a query.
+type onlyRow struct {
+	rows Rows
+	err  error
+}
+
+// Scan is Row's.
+func (r onlyRow) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		return cmp.Or(r.rows.Err(), sql.ErrNoRows)
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	return r.rows.Close()
+}
