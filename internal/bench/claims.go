@@ -76,15 +76,14 @@ func claimsOf(ctx context.Context, o Options, db *store.DB, name string) (perSec
 // claimHeads does what a dispatcher does for the jobs in front, and tells how many those are.
 func claimHeads(ctx context.Context, db *store.DB, selector string) (int, error) {
 	now := time.Now().UnixMilli()
-	line, err := queue.Line(ctx, db.Read(), selector, now, queue.MaxOffers)
-	if err != nil || len(line) == 0 {
-		return 0, errors.Join(fmt.Errorf("find the head of the queue: %d rows", len(line)), err)
+	var offers []queue.Offer
+	err := db.Read().All(ctx, queue.AskLine(selector, now, queue.MaxOffers, func(h queue.Head) {
+		offers = append(offers, queue.Offer{JobID: h.JobID, AgentID: "agent-" + h.JobID, Room: 1})
+	}))
+	if err != nil || len(offers) == 0 {
+		return 0, errors.Join(fmt.Errorf("find the head of the queue: %d rows", len(offers)), err)
 	}
-	offers := make([]queue.Offer, len(line))
-	for i, head := range line {
-		offers[i] = queue.Offer{JobID: head.JobID, AgentID: "agent-" + head.JobID, Room: 1}
-	}
-	return len(line), db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+	return len(offers), db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		claimed, err := queue.ClaimAll(ctx, tx, offers, "bench", queue.Moment{Now: now, AsOf: now, AckDeadline: now + 10_000})
 		if err == nil && len(claimed) != len(offers) {
 			err = fmt.Errorf("%d of %d jobs could be claimed", len(claimed), len(offers))
@@ -101,7 +100,7 @@ func fill(ctx context.Context, db *store.DB, name string, rows int) (selector st
 				return err
 			}
 			for i := done; i < min(done+fillBatch, rows); i++ {
-				if _, err := queue.Enqueue(ctx, tx, fmt.Sprintf("%s/%d", name, i), "run", selector, int64(i), 0, 0); err != nil {
+				if err := queue.Enqueue(ctx, tx, fmt.Sprintf("%s/%d", name, i), "run", selector, int64(i), 0, 0); err != nil {
 					return err
 				}
 			}

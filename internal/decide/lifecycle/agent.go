@@ -87,7 +87,7 @@ func Finished(run Run, job Job, r Report, now int64) Outcome {
 	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowComplete, Reason: string(r.Status)})
 	c := o.end(job, r.Status, finishReason(run, r), now)
 	// A job that failed has the outputs of the steps before, which its dependants on failure may read.
-	c.AgentID, c.Steps, c.InitFailure, c.Outputs = r.Agent, r.Steps, r.InitFailure, r.Outputs
+	c.AgentID, c.Name, c.Steps, c.InitFailure, c.Outputs = r.Agent, job.Name, r.Steps, r.InitFailure, r.Outputs
 	if r.Error != "" {
 		c.Error = ci.CutText(r.Error)
 	}

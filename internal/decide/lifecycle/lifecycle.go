@@ -130,6 +130,7 @@ type JobChange struct {
 	GiveSlot    bool // it has one
 	CloseHolds  bool // nobody has to decide about its holds any more
 	Outputs     json.RawMessage
+	Name        string       // of the job, where Steps are told of
 	Steps       []StepResult // of the terminal report; they win over what was reported before
 }
 

@@ -26,7 +26,7 @@ func Beat(ctx context.Context, tx *store.Tx, n Node) (forgotten bool, err error)
 	if err != nil || known {
 		return false, wrap("beat node", err)
 	}
-	_, err = tx.ExecContext(ctx, insertNode, n.ID, n.StartedAt, n.SeenAt, n.Address, n.Draining)
+	err = tx.Do(ctx, insertNode, n.ID, n.StartedAt, n.SeenAt, n.Address, n.Draining)
 	return true, wrap("beat node", err)
 }
 
@@ -50,13 +50,13 @@ func Nodes(ctx context.Context, q store.Querier) ([]Node, error) {
 
 // SetDraining says at once, for those who ask why a job waits, whether a node gives out jobs. Its beats say it again.
 func SetDraining(ctx context.Context, tx *store.Tx, nodeID string, on bool) error {
-	_, err := tx.ExecContext(ctx, "UPDATE nodes SET draining = $2 WHERE id = $1", nodeID, on)
+	err := tx.Do(ctx, "UPDATE nodes SET draining = $2 WHERE id = $1", nodeID, on)
 	return wrap("note the drain of a node", err)
 }
 
 // Bury forgets a dead node once its work has been taken over. Should it live after all, its next beat tells it so.
 func Bury(ctx context.Context, tx *store.Tx, nodeID string) error {
-	_, err := tx.ExecContext(ctx, "DELETE FROM nodes WHERE id = $1", nodeID)
+	err := tx.Do(ctx, "DELETE FROM nodes WHERE id = $1", nodeID)
 	return wrap("bury node", err)
 }
 
@@ -68,7 +68,7 @@ func Acquire(ctx context.Context, tx *store.Tx, name, nodeID string, now, until 
 
 // Release ends a lease before its time, for a holder that is done.
 func Release(ctx context.Context, tx *store.Tx, name, nodeID string) error {
-	_, err := tx.ExecContext(ctx, "UPDATE leases SET expires_at = 0 WHERE name = $1 AND holder = $2", name, nodeID)
+	err := tx.Do(ctx, "UPDATE leases SET expires_at = 0 WHERE name = $1 AND holder = $2", name, nodeID)
 	return wrap("release lease", err)
 }
 

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -148,11 +149,7 @@ func (d *Dispatcher) match(ctx context.Context, lost map[string]bool) ([]offer, 
 	if err != nil || len(demanded) == 0 {
 		return nil, err
 	}
-	agents, err := d.free(ctx, lost)
-	if err != nil || len(agents) == 0 {
-		return nil, err
-	}
-	waiting, err := d.waiting(ctx, demanded, agents)
+	agents, waiting, err := d.look(ctx, demanded, lost)
 	if err != nil {
 		return nil, err
 	}
@@ -180,67 +177,61 @@ type vacancy struct {
 	given int // jobs that this match gives it
 }
 
-// free lists, by name, the agents that have room.
-func (d *Dispatcher) free(ctx context.Context, lost map[string]bool) ([]vacancy, error) {
-	agents := d.hub.Ready()
-	if len(agents) == 0 {
-		return nil, nil
-	}
-	held, err := queue.Held(ctx, d.db.Read())
-	if err != nil {
-		return nil, err
-	}
-	var out []vacancy
-	for _, a := range agents {
-		if left := a.MaxConcurrency - held[a.ID]; left > 0 && !lost[a.ConnectionID] {
-			out = append(out, vacancy{Agent: a, left: left})
-		}
-	}
-	return out, nil
-}
-
 // waiter is a pending job and what it demands.
 type waiter struct {
 	queue.Head
 	selector label.Selector
 }
 
-// waiting lists, oldest first, the pending jobs that fit some of the agents, as many as can be given at once. A pin is
-// part of the selector, so a pinned job stands in a line of its own.
-func (d *Dispatcher) waiting(ctx context.Context, demanded []string, agents []vacancy) ([]waiter, error) {
-	var out []waiter
+// look lists, by name, this node's agents with what room they have, and, oldest first, the pending jobs that fit some of
+// them, as many as can be given at once. A pin is part of the selector, so a pinned job stands in a line of its own.
+func (d *Dispatcher) look(ctx context.Context, demanded []string, lost map[string]bool) ([]vacancy, []waiter, error) {
+	agents := slices.DeleteFunc(d.hub.Ready(), func(a Agent) bool { return lost[a.ConnectionID] })
+	held := map[string]int{}
+	var waiting []waiter
+	asks := []store.Ask{queue.AskHeld(held)}
 	for _, id := range demanded {
 		selector, err := d.selector(ctx, id)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		room := roomFor(selector, agents)
-		if room == 0 {
-			continue
-		}
-		line, err := queue.Line(ctx, d.db.Read(), id, d.asOf(d.settings.QueueTimeout), room)
-		if err != nil {
-			return nil, err
-		}
-		for _, h := range line {
-			out = append(out, waiter{h, selector})
+		if room := roomFor(selector, agents); room > 0 {
+			asks = append(asks, queue.AskLine(id, d.asOf(d.settings.QueueTimeout), room, func(h queue.Head) {
+				waiting = append(waiting, waiter{h, selector})
+			}))
 		}
 	}
-	slices.SortFunc(out, func(a, b waiter) int { return a.Compare(b.Head) })
-	return out, nil
+	if len(asks) == 1 {
+		return nil, nil, nil
+	}
+	if err := d.db.Read().All(ctx, asks...); err != nil {
+		return nil, nil, fmt.Errorf("read the queue: %w", err)
+	}
+	slices.SortFunc(waiting, func(a, b waiter) int { return a.Compare(b.Head) })
+	return vacancies(agents, held), waiting, nil
 }
 
-// roomFor counts the jobs of one selector that the agents can take, up to what can be given at once.
-func roomFor(s label.Selector, agents []vacancy) (room int) {
+// roomFor counts the jobs of one selector that the agents could take if they held none, up to what can be given at once.
+func roomFor(s label.Selector, agents []Agent) (room int) {
 	for _, a := range agents {
-		if s.Matches(a.Agent.Agent) {
-			room += a.left
+		if s.Matches(a.Agent) {
+			room += a.MaxConcurrency
 		}
 		if room >= queue.MaxOffers {
 			return queue.MaxOffers
 		}
 	}
 	return room
+}
+
+func vacancies(agents []Agent, held map[string]int) []vacancy {
+	out := make([]vacancy, 0, len(agents))
+	for _, a := range agents {
+		if left := a.MaxConcurrency - held[a.ID]; left > 0 {
+			out = append(out, vacancy{Agent: a, left: left})
+		}
+	}
+	return out
 }
 
 // give claims what was decided and sends what it got, and tells how much that was. An error concerns some of the jobs;

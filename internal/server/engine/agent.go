@@ -178,7 +178,7 @@ func (e *Engine) JobBeat(ctx context.Context, agentID string, m wire.JobHeartbea
 		if m.Progress != nil {
 			progress = *m.Progress
 		}
-		_, err := tx.ExecContext(ctx, updateBeat, m.JobID, agentID, now, progress)
+		err := tx.Do(ctx, updateBeat, m.JobID, agentID, now, progress)
 		if err != nil {
 			return fmt.Errorf("beat job %s: %w", m.JobID, err)
 		}

@@ -69,44 +69,15 @@ func (e *Engine) admit(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o 
 	return e.storeOutcome(ctx, tx, run, *o, now)
 }
 
-// settle tells of the jobs that ended, and ends the run when the last of its jobs is among them.
-func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, news endings, now int64) error {
-	from, open, err := standing(ctx, tx, run.ID)
-	if err != nil {
-		return err
-	}
-	if err := e.announceJobs(ctx, tx, from, news, now); err != nil || open {
-		return err
-	}
-	jobs, err := loadSummaries(ctx, tx, run.ID)
-	if err != nil {
-		return err
-	}
-	drift, err := sawDrift(ctx, tx, run)
-	if err != nil {
-		return err
-	}
-	o := lifecycle.Settle(run, jobs, drift, now)
-	if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil || o.Run == nil {
-		return err
-	}
-	return e.announceEnd(ctx, tx, from, run, jobs, now)
-}
-
 // storeOutcome writes the changes of one decision, in lock order: run, jobs, queue rows, outbox.
 func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o lifecycle.Outcome, now int64) error {
 	if o.Run != nil {
 		if err := storeRun(ctx, tx, run, *o.Run); err != nil {
 			return err
 		}
-		if o.Run.CompletedAt != 0 {
-			if err := e.release(ctx, tx, run.ID, now); err != nil {
-				return err
-			}
-		}
 	}
 	for _, c := range o.Jobs {
-		if err := storeJob(ctx, tx, c); err != nil {
+		if err := storeJob(ctx, tx, run.ID, c); err != nil {
 			return err
 		}
 		if c.CloseHolds || c.CompletedAt != 0 { // its own, and those of its steps, of which only the holds themselves know
@@ -121,26 +92,6 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 		}
 	}
 	return e.storeEffects(ctx, tx, run.ID, o.Effects, now)
-}
-
-// release gives back what a run that has ended holds, and closes what waits in it. Most runs hold and wait for nothing,
-// so one look comes first.
-func (e *Engine) release(ctx context.Context, tx *store.Tx, runID string, now int64) error {
-	var slots, holds bool
-	if err := tx.QueryRowContext(ctx, selectLeftovers, runID).Scan(&slots, &holds); err != nil {
-		return fmt.Errorf("look for what run %s holds: %w", runID, err)
-	}
-	if slots {
-		if err := e.releaseSlots(ctx, tx, runID, now); err != nil {
-			return err
-		}
-	}
-	if holds {
-		if err := closeHolds(ctx, tx, runID, "", now); err != nil {
-			return err
-		}
-	}
-	return e.forgetSecretOutputs(ctx, tx, runID)
 }
 
 // storeRun writes a change of the run and keeps the loaded value in step, since follow-ups decide on it.
@@ -163,7 +114,7 @@ func storeRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, c lifecycle
 		by, at, forced = nullText(c.Cancel.By), nullMillis(c.Cancel.At), c.Cancel.Forced
 		run.Cancel = c.Cancel
 	}
-	_, err = tx.ExecContext(ctx, updateRun, run.ID, nullText(string(c.Status)), nullMillis(c.StartedAt), nullMillis(c.CompletedAt),
+	err = tx.Do(ctx, updateRun, run.ID, nullText(string(c.Status)), nullMillis(c.StartedAt), nullMillis(c.CompletedAt),
 		reason, message, failure, by, why, at, forced, c.ClearReason)
 	if err != nil {
 		return fmt.Errorf("store run %s: %w", run.ID, err)
@@ -180,7 +131,7 @@ func storeRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, c lifecycle
 	return nil
 }
 
-func storeJob(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
+func storeJob(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobChange) error {
 	reason, _, err := encodeReason(c.Reason)
 	if err != nil {
 		return err
@@ -189,34 +140,28 @@ func storeJob(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
 	if err != nil {
 		return err
 	}
-	changed, err := store.Changed(tx.ExecContext(ctx, updateJob, c.JobID, nullText(string(c.Status)), reason, nullText(c.Error),
+	// One that became terminal meanwhile changes no more.
+	err = tx.DoOne(ctx, store.ErrUnchanged, updateJob, c.JobID, nullText(string(c.Status)), reason, nullText(c.Error),
 		failure, nullText(c.AgentID), nullMillis(c.StartedAt), nullMillis(c.CompletedAt), nullMillis(c.Heartbeat),
-		c.Satisfied, c.Release, nullText(string(c.Outputs)), c.Complete, c.Hold-c.Unhold, c.WaitSlot, c.GiveSlot))
+		c.Satisfied, c.Release, nullText(string(c.Outputs)), c.Complete, c.Hold-c.Unhold, c.WaitSlot, c.GiveSlot)
 	if err != nil {
 		return fmt.Errorf("store job %s: %w", c.JobID, err)
-	}
-	if !changed {
-		return errRaced // it became terminal meanwhile
 	}
 	if c.CompletedAt == 0 {
 		return nil
 	}
-	return closeSteps(ctx, tx, c)
+	return closeSteps(ctx, tx, runID, c)
 }
 
 // storeRow changes a queue row. A guard that no longer holds means a lost race, so the command is decided again.
 func (e *Engine) storeRow(ctx context.Context, tx *store.Tx, runID string, c lifecycle.RowChange, now int64) error {
-	changed, err := e.changeRow(ctx, tx, runID, c, now)
-	if err != nil {
+	if err := e.changeRow(ctx, tx, runID, c, now); err != nil {
 		return fmt.Errorf("change queue row %s: %w", c.JobID, err)
-	}
-	if !changed {
-		return errRaced
 	}
 	return nil
 }
 
-func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c lifecycle.RowChange, now int64) (bool, error) {
+func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c lifecycle.RowChange, now int64) error {
 	switch c.Op {
 	case lifecycle.RowEnqueue:
 		tx.After(e.dispatch.Wake)
@@ -244,18 +189,18 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 		tx.After(e.dispatch.Wake)
 		return queue.Withdraw(ctx, tx, c.JobID, c.Reason, now)
 	}
-	return false, fmt.Errorf("unknown queue operation %d", c.Op)
+	return fmt.Errorf("unknown queue operation %d", c.Op)
 }
 
-func (e *Engine) enqueue(ctx context.Context, tx *store.Tx, runID, jobID string, now int64) (bool, error) {
+func (e *Engine) enqueue(ctx context.Context, tx *store.Tx, runID, jobID string, now int64) error {
 	var selector string
 	var position int64
 	err := tx.QueryRowContext(ctx, "SELECT selector_id, position FROM execution_jobs WHERE job_id = $1", jobID).Scan(&selector, &position)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE execution_jobs SET ready_at = $2 WHERE job_id = $1", jobID, now); err != nil {
-		return false, err
+	if err := tx.Do(ctx, "UPDATE execution_jobs SET ready_at = $2 WHERE job_id = $1", jobID, now); err != nil {
+		return err
 	}
 	return queue.Enqueue(ctx, tx, jobID, runID, selector, now, position, e.expiry(now))
 }
@@ -315,10 +260,6 @@ func nullText(s string) sql.NullString  { return sql.NullString{String: s, Valid
 func nullMillis(at int64) sql.NullInt64 { return sql.NullInt64{Int64: at, Valid: at != 0} }
 
 const (
-	selectLeftovers = `SELECT
-    EXISTS (SELECT 1 FROM concurrency_slots WHERE run_id = $1) OR EXISTS (SELECT 1 FROM concurrency_waiters WHERE run_id = $1),
-    EXISTS (SELECT 1 FROM held_runs WHERE run_id = $1 AND status = 'pending')`
-
 	// A terminal run never changes. Its duration counts from its start, or from its birth when it never started. The
 	// casts tell PostgreSQL the types of parameters that it could not infer.
 	updateRun = `UPDATE execution_runs SET

@@ -58,7 +58,7 @@ AND (status = 'pending' OR request_id = $3) ORDER BY created_at DESC, id DESC LI
 	if err != nil || h.status.Terminal() {
 		return &h, err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE held_runs SET agent_id = $2, request_id = $3 WHERE id = $1", h.id, agentID, m.MessageID)
+	err = tx.Do(ctx, "UPDATE held_runs SET agent_id = $2, request_id = $3 WHERE id = $1", h.id, agentID, m.MessageID)
 	return &h, err
 }
 

@@ -96,7 +96,7 @@ func BenchmarkClaim(b *testing.B) {
 				}
 				claimB(b, db, fmt.Sprintf("linux-%d/%d", n-n%batch, n%batch))
 				mustB(b, db.Write(b.Context(), func(ctx context.Context, tx *store.Tx) error {
-					_, err := queue.Complete(ctx, tx, fmt.Sprintf("linux-%d/%d", n-n%batch, n%batch), "success", 3)
+					err := queue.Complete(ctx, tx, fmt.Sprintf("linux-%d/%d", n-n%batch, n%batch), "success", 3)
 					return err
 				}))
 				n++
@@ -114,7 +114,7 @@ func fill(b *testing.B, db *store.DB, name string, rows int) {
 			return err
 		}
 		for i := range rows {
-			if _, err := queue.Enqueue(ctx, tx, fmt.Sprintf("%s/%d", name, i), "run", id, int64(i), 0, 0); err != nil {
+			if err := queue.Enqueue(ctx, tx, fmt.Sprintf("%s/%d", name, i), "run", id, int64(i), 0, 0); err != nil {
 				return err
 			}
 		}

@@ -73,10 +73,10 @@ func (g Groups) take(ctx context.Context, tx *store.Tx, run lifecycle.Run, job l
 			return nil, err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, upsertSlot, of.routingKey, of.key, run.ID, d.Proceed, now); err != nil {
+	if err := tx.Do(ctx, upsertSlot, of.routingKey, of.key, run.ID, d.Proceed, now); err != nil {
 		return nil, fmt.Errorf("take a place in group %q: %w", of.key, err)
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE execution_runs SET concurrency_group = $2 WHERE run_id = $1", run.ID, of.key); err != nil {
+	if err := tx.Do(ctx, "UPDATE execution_runs SET concurrency_group = $2 WHERE run_id = $1", run.ID, of.key); err != nil {
 		return nil, fmt.Errorf("note group of run %s: %w", run.ID, err)
 	}
 	if d.Proceed {
@@ -126,7 +126,7 @@ func (g Groups) wait(ctx context.Context, tx *store.Tx, run lifecycle.Run, job l
 	if !w.patient {
 		agent, o = "", lifecycle.Withdrawn(run, job, w.agentID, why, g.clock.Millis())
 	}
-	if _, err := tx.ExecContext(ctx, upsertWaiter, job.ID, run.ID, agent, w.requestID); err != nil {
+	if err := tx.Do(ctx, upsertWaiter, job.ID, run.ID, agent, w.requestID); err != nil {
 		return nil, fmt.Errorf("let job %s wait for group %q: %w", job.ID, of.key, err)
 	}
 	return &why, g.apply(ctx, tx, run, o)
@@ -159,8 +159,7 @@ func (e *Engine) releaseSlots(ctx context.Context, tx *store.Tx, runID string, n
 			return err
 		}
 	}
-	_, err = tx.ExecContext(ctx, "DELETE FROM concurrency_waiters WHERE run_id = $1", runID)
-	return err
+	return tx.Do(ctx, "DELETE FROM concurrency_waiters WHERE run_id = $1", runID)
 }
 
 // fillSlots gives free places to the runs that have waited longest.
@@ -180,7 +179,7 @@ func (e *Engine) fillSlots(ctx context.Context, tx *store.Tx, of group, now int6
 		}
 	}
 	for _, runID := range lifecycle.NextSlots(slots, func(id string) int { return limits[id] }) {
-		if _, err := tx.ExecContext(ctx, upsertSlot, of.routingKey, of.key, runID, true, now); err != nil {
+		if err := tx.Do(ctx, upsertSlot, of.routingKey, of.key, runID, true, now); err != nil {
 			return fmt.Errorf("give a place in group %q: %w", of.key, err)
 		}
 		if err := e.wakeWaiters(ctx, tx, runID, now); err != nil {
@@ -263,16 +262,15 @@ func loadRule(ctx context.Context, tx *store.Tx, runID string) (*lifecycle.Concu
 }
 
 func lockGroup(ctx context.Context, tx *store.Tx, of group, now int64) error {
-	if _, err := tx.ExecContext(ctx, upsertGroup, of.routingKey, of.key, now); err != nil {
+	if err := tx.Do(ctx, upsertGroup, of.routingKey, of.key, now); err != nil {
 		return fmt.Errorf("lock group %q: %w", of.key, err)
 	}
 	// A run that ended without giving its place back holds up nobody.
-	_, err := tx.ExecContext(ctx, deleteEndedSlots, of.routingKey, of.key)
-	return err
+	return tx.Do(ctx, deleteEndedSlots, of.routingKey, of.key)
 }
 
 func removeSlot(ctx context.Context, tx *store.Tx, of group, runID string) error {
-	_, err := tx.ExecContext(ctx, "DELETE FROM concurrency_slots WHERE routing_key = $1 AND group_key = $2 AND run_id = $3", of.routingKey, of.key, runID)
+	err := tx.Do(ctx, "DELETE FROM concurrency_slots WHERE routing_key = $1 AND group_key = $2 AND run_id = $3", of.routingKey, of.key, runID)
 	if err != nil {
 		return fmt.Errorf("remove place in group %q: %w", of.key, err)
 	}

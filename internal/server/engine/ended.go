@@ -52,26 +52,6 @@ type Repetition struct {
 	TriggeredBy string
 }
 
-// SourceOf reads where a run comes from. Error: ErrRunNotFound.
-func SourceOf(ctx context.Context, q store.Querier, runID string) (Source, error) {
-	from, _, err := standing(ctx, q, runID)
-	if isNoRows(err) {
-		return from, ErrRunNotFound
-	}
-	return from, err
-}
-
-// standing tells where a run comes from, and whether some job of it has not ended.
-func standing(ctx context.Context, q store.Querier, runID string) (from Source, open bool, err error) {
-	from.RunID = runID
-	err = q.QueryRowContext(ctx, selectStanding, runID).
-		Scan(&from.OrgID, &from.RoutingKey, &from.Repo, &from.Workflow, &from.ChainDepth, &from.Test, &open)
-	if err != nil {
-		return from, false, fmt.Errorf("read how run %s stands: %w", runID, err)
-	}
-	return from, open, nil
-}
-
 // endings are the jobs that ended in one transaction.
 type endings struct {
 	jobs  []lifecycle.Job
@@ -155,7 +135,3 @@ func (r Registration) source() Source {
 	return Source{RunID: r.RunID, OrgID: r.OrgID, RoutingKey: r.RoutingKey, Repo: r.Repo, Workflow: ci.CutName(r.Plan.Workflow),
 		ChainDepth: r.ChainDepth}
 }
-
-const selectStanding = `SELECT r.org_id, r.routing_key, r.repo_identifier, r.workflow_name, r.chain_depth, r.is_test_run,
-EXISTS (SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.completed_at IS NULL)
-FROM execution_runs r WHERE r.run_id = $1`

@@ -98,17 +98,14 @@ func New(d Deps) *Engine {
 		changed: d.Changed, contexts: d.Contexts, judged: d.InstallJudged, outputs: d.Outputs, events: d.Events, scalable: d.Scalable, asOf: d.AsOf}
 }
 
-// errRaced says that a row changed between reading and writing. The command is decided again.
-var errRaced = errors.New("the row changed meanwhile")
-
 // maxRaces bounds how often one command is decided again.
 const maxRaces = 5
 
-// write runs a command in one transaction and, when it lost a race for a row, once more on the new state.
+// write runs a command in one transaction and, when a row changed between reading and writing, once more on the new state.
 func (e *Engine) write(ctx context.Context, fn func(ctx context.Context, tx *store.Tx) error) error {
 	var err error
 	for range maxRaces {
-		if err = e.db.Write(ctx, fn); !errors.Is(err, errRaced) {
+		if err = e.db.Write(ctx, fn); !errors.Is(err, store.ErrUnchanged) {
 			return err
 		}
 	}
@@ -142,20 +139,6 @@ func (e *Engine) explain(runID string, o lifecycle.Outcome) {
 	if o.Ignored != "" {
 		e.log.Debug("command changed nothing", "run", runID, "why", o.Ignored)
 	}
-}
-
-// lockJob loads a job and its run, the run locked. A job that does not exist is ErrNotOwner: whoever speaks of it made it
-// up.
-func lockJob(ctx context.Context, tx *store.Tx, jobID string) (lifecycle.Run, lifecycle.Job, error) {
-	run, ok, err := loadRunOf(ctx, tx, jobID)
-	if err != nil {
-		return run, lifecycle.Job{}, err
-	}
-	if !ok {
-		return run, lifecycle.Job{}, ErrNotOwner
-	}
-	job, err := loadJob(ctx, tx, jobID)
-	return run, job, err
 }
 
 // onJob runs a command about one job, in the scope of its run. Errors: those of lockJob.

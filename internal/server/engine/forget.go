@@ -74,8 +74,7 @@ func (e *Engine) acquireForget(ctx context.Context) (mine bool, err error) {
 		if err != nil || !mine {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, deleteForgotten, now-forgottenFor.Milliseconds())
-		return err
+		return tx.Do(ctx, deleteForgotten, now-forgottenFor.Milliseconds())
 	})
 	if err != nil {
 		return false, fmt.Errorf("forget runs: %w", err)
@@ -149,11 +148,11 @@ func (e *Engine) forgetTx(ctx context.Context, tx *store.Tx, runID string, befor
 		return false, err
 	}
 	for _, statement := range forgetStatements {
-		if _, err := tx.ExecContext(ctx, statement, runID); err != nil {
+		if err := tx.Do(ctx, statement, runID); err != nil {
 			return false, fmt.Errorf("%.40q: %w", statement, err)
 		}
 	}
-	_, err = tx.ExecContext(ctx, insertForgotten, runID, routingKey, e.clock.Millis())
+	err = tx.Do(ctx, insertForgotten, runID, routingKey, e.clock.Millis())
 	return err == nil, err
 }
 

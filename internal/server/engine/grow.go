@@ -200,7 +200,7 @@ func completePlace(ctx context.Context, tx *store.Tx, j plan.Job) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE execution_jobs SET job_config = $2, contexts = $3, slot_group = $4 WHERE job_id = $1", j.ID, string(j.Config), string(contexts),
+	err = tx.Do(ctx, "UPDATE execution_jobs SET job_config = $2, contexts = $3, slot_group = $4 WHERE job_id = $1", j.ID, string(j.Config), string(contexts),
 		slotGroup(j))
 	if err != nil {
 		return fmt.Errorf("complete job %s: %w", j.ID, err)
@@ -219,7 +219,7 @@ func (g *growth) replace(ctx context.Context, tx *store.Tx, place lifecycle.Job,
 			continue
 		}
 		for _, statement := range []string{copyNeeds, copyDependants} {
-			if _, err := tx.ExecContext(ctx, statement, place.ID, c.ID); err != nil {
+			if err := tx.Do(ctx, statement, place.ID, c.ID); err != nil {
 				return fmt.Errorf("put job %s in the place of %s: %w", c.Name, place.Name, err)
 			}
 		}
@@ -228,7 +228,7 @@ func (g *growth) replace(ctx context.Context, tx *store.Tx, place lifecycle.Job,
 		"DELETE FROM execution_job_needs WHERE job_id = $1 OR upstream_id = $1",
 		"DELETE FROM execution_jobs WHERE job_id = $1",
 	} {
-		if _, err := tx.ExecContext(ctx, statement, place.ID); err != nil {
+		if err := tx.Do(ctx, statement, place.ID); err != nil {
 			return fmt.Errorf("remove the place of job %s: %w", place.Name, err)
 		}
 	}
@@ -258,7 +258,7 @@ func (g *growth) generate(ctx context.Context, tx *store.Tx, result json.RawMess
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := tx.ExecContext(ctx, "DELETE FROM execution_job_needs WHERE upstream_id = $1 AND via_group", g.job.ID); err != nil {
+	if err := tx.Do(ctx, "DELETE FROM execution_job_needs WHERE upstream_id = $1 AND via_group", g.job.ID); err != nil {
 		return nil, nil, fmt.Errorf("take generator %s out of its group: %w", g.job.Name, err)
 	}
 	if err := g.edges(ctx, tx, x.Edges, g.edgeEnd); err != nil {

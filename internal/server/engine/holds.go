@@ -57,7 +57,7 @@ func (e *Engine) open(ctx context.Context, tx *store.Tx, n newHold, now int64) e
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, insertHold, id.String(), n.orgID, n.runID, n.jobID, string(n.scope), index, ci.CutName(n.stepName),
+	err = tx.Do(ctx, insertHold, id.String(), n.orgID, n.runID, n.jobID, string(n.scope), index, ci.CutName(n.stepName),
 		string(n.hold.Type), string(n.hold.Queue), string(n.hold.Source), nullText(n.context), string(reason), string(clauses),
 		nullText(ci.CleanText(string(n.payload))), n.agentID, n.requestID, now, now+n.hold.ExpiresIn.Milliseconds())
 	if err != nil {
@@ -267,7 +267,7 @@ func stepAnswer(h openHold, status ci.HoldStatus, why *ci.Reason) wire.ApprovalR
 
 // closeHolds closes the holds of a job that ended, or all of a run: there is nothing left to decide.
 func closeHolds(ctx context.Context, tx *store.Tx, runID, jobID string, now int64) error {
-	_, err := tx.ExecContext(ctx, `UPDATE held_runs SET status = 'rejected', resolved_at = $3
+	err := tx.Do(ctx, `UPDATE held_runs SET status = 'rejected', resolved_at = $3
 WHERE run_id = $1 AND status = 'pending' AND ($2 = '' OR job_id = $2)`, runID, jobID, now)
 	if err != nil {
 		return fmt.Errorf("close holds of run %s: %w", runID, err)
@@ -308,7 +308,7 @@ func insertVote(ctx context.Context, tx *store.Tx, h openHold, v Vote, d context
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO held_run_approvals (id, held_run_id, approver_id, decision, clauses_satisfied, reason, created_at)
+	err = tx.Do(ctx, `INSERT INTO held_run_approvals (id, held_run_id, approver_id, decision, clauses_satisfied, reason, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)`, id.String(), h.id, v.By.ID, string(v.Answer), string(clauses), nullText(ci.CutText(v.Comment)), now)
 	if err != nil {
 		return fmt.Errorf("record the vote on hold %s: %w", h.id, err)

@@ -24,13 +24,19 @@ func loadRun(ctx context.Context, tx *store.Tx, runID string) (run lifecycle.Run
 	return run, ok, nil
 }
 
-// loadRunOf is loadRun for the run of a job, which never changes.
-func loadRunOf(ctx context.Context, tx *store.Tx, jobID string) (run lifecycle.Run, ok bool, err error) {
-	run, ok, err = scanRun(tx.QueryRowContext(ctx, selectRun+"(SELECT run_id FROM execution_jobs WHERE job_id = $1)"+tx.ForUpdate(), jobID))
-	if err != nil {
-		return run, false, fmt.Errorf("load run of job %s: %w", jobID, err)
+// lockJob loads a job with its queue row, and its run; run and row are locked. A job that does not exist is ErrNotOwner:
+// whoever speaks of it made it up.
+func lockJob(ctx context.Context, tx *store.Tx, jobID string) (run lifecycle.Run, job lifecycle.Job, err error) {
+	found := false
+	ofJob := store.Ask{Query: selectRun + "(SELECT run_id FROM execution_jobs WHERE job_id = $1)" + tx.ForUpdate(), Args: []any{jobID},
+		Row: func(r store.Row) (err error) {
+			run, found, err = scanRun(r)
+			return err
+		}}
+	if job, err = loadJob(ctx, tx, jobID, ofJob); isNoRows(err) && !found {
+		err = ErrNotOwner
 	}
-	return run, ok, nil
+	return run, job, err
 }
 
 func scanRun(s interface{ Scan(...any) error }) (run lifecycle.Run, ok bool, err error) {
@@ -70,26 +76,45 @@ func decodeReason(text sql.NullString) (*ci.Reason, error) {
 	return &r, nil
 }
 
-// loadJob reads a job with its queue row. The run is locked, so nobody else changes the job; the queue row is locked
-// against a claim.
-func loadJob(ctx context.Context, tx *store.Tx, jobID string) (lifecycle.Job, error) {
-	job, err := scanJob(tx.QueryRowContext(ctx, selectJob+" WHERE j.job_id = $1", jobID))
+// loadJob reads a job with its queue row, after what else is asked. The run is locked, so nobody else changes the job; the
+// queue row is locked against a claim.
+func loadJob(ctx context.Context, tx *store.Tx, jobID string, first ...store.Ask) (job lifecycle.Job, err error) {
+	var row *lifecycle.Row
+	err = tx.All(ctx, append(first, askJob(jobID, &job), queue.AskByJob(tx, jobID, func(r queue.Row) { row = rowOf(r) }))...)
+	if err == nil && job.ID == "" {
+		err = sql.ErrNoRows
+	}
 	if err != nil {
 		return job, fmt.Errorf("load job %s: %w", jobID, err)
 	}
-	if err := attachHold(ctx, tx, &job); err != nil {
-		return job, err
-	}
-	return job, attachRow(ctx, tx, &job)
+	job.Row = row
+	return job, attachHold(ctx, tx, &job)
 }
 
-func attachRow(ctx context.Context, tx *store.Tx, job *lifecycle.Job) error {
-	row, ok, err := queue.ByJob(ctx, tx, job.ID)
-	if err != nil || !ok {
+// askJob asks for a job without its queue row and holds. One that does not exist gets no id.
+func askJob(jobID string, job *lifecycle.Job) store.Ask {
+	return store.Ask{Query: selectJob + " WHERE j.job_id = $1", Args: []any{jobID}, Row: func(r store.Row) (err error) {
+		*job, err = scanJob(r)
 		return err
+	}}
+}
+
+// askJobs asks for jobs as askJob does.
+func askJobs(jobs *[]lifecycle.Job, query string, args ...any) store.Ask {
+	return store.Ask{Query: query, Args: args, Row: func(r store.Row) error {
+		job, err := scanJob(r)
+		*jobs = append(*jobs, job)
+		return err
+	}}
+}
+
+// attachRows reads the queue rows of jobs.
+func attachRows(ctx context.Context, tx *store.Tx, jobs []lifecycle.Job) error {
+	asks := make([]store.Ask, len(jobs))
+	for i := range jobs {
+		asks[i] = queue.AskByJob(tx, jobs[i].ID, func(r queue.Row) { jobs[i].Row = rowOf(r) })
 	}
-	job.Row = rowOf(row)
-	return nil
+	return tx.All(ctx, asks...)
 }
 
 // attachHold reads what the first of a job's holds waits for.
@@ -126,54 +151,36 @@ func scanJob(s interface{ Scan(...any) error }, more ...any) (lifecycle.Job, err
 
 // loadOpen reads the jobs of a run that have not ended, with their rows.
 func loadOpen(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Job, error) {
-	jobs, err := queryJobs(ctx, tx, selectJob+" WHERE j.run_id = $1 AND j.completed_at IS NULL ORDER BY j.position", runID)
-	if err != nil {
-		return nil, err
+	var jobs []lifecycle.Job
+	err := tx.All(ctx, askJobs(&jobs, selectJob+" WHERE j.run_id = $1 AND j.completed_at IS NULL ORDER BY j.position", runID))
+	if err == nil {
+		err = attachRows(ctx, tx, jobs)
 	}
-	for i := range jobs {
-		if err := attachRow(ctx, tx, &jobs[i]); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, fmt.Errorf("load open jobs of run %s: %w", runID, err)
 	}
 	return jobs, nil
-}
-
-func queryJobs(ctx context.Context, tx *store.Tx, query string, args ...any) ([]lifecycle.Job, error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("load jobs: %w", err)
-	}
-	defer rows.Close()
-	var jobs []lifecycle.Job
-	for rows.Next() {
-		job, err := scanJob(rows)
-		if err != nil {
-			return nil, fmt.Errorf("load jobs: %w", err)
-		}
-		jobs = append(jobs, job)
-	}
-	return jobs, rows.Err()
 }
 
 // loadAftermath reads what the end of a job concerns.
 func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID string) (lifecycle.Aftermath, error) {
 	a := lifecycle.Aftermath{Run: run}
-	var err error
+	var dependants []lifecycle.Job
 	// Without its queue row and holds, which are of no more use to it.
-	if a.Job, err = scanJob(tx.QueryRowContext(ctx, selectJob+" WHERE j.job_id = $1", jobID)); err != nil {
-		return a, fmt.Errorf("load job %s: %w", jobID, err)
+	err := tx.All(ctx, askJob(jobID, &a.Job), askJobs(&dependants, selectDependants, jobID))
+	if err == nil && a.Job.Wave.MaxParallel > 0 {
+		err = tx.All(ctx, askJobs(&a.Siblings, selectSiblings, jobID))
 	}
-	if a.Dependants, err = loadDependants(ctx, tx, a.Job); err != nil {
-		return a, err
-	}
-	if a.Job.Wave.MaxParallel > 0 {
-		a.Siblings, err = queryJobs(ctx, tx, selectJob+` WHERE j.completed_at IS NULL AND (j.run_id, j.base_job_name) =
-    (SELECT run_id, base_job_name FROM execution_jobs WHERE job_id = $1) ORDER BY j.position`, jobID)
+	if err == nil {
+		a.Dependants, err = loadDependants(ctx, tx, a.Job, dependants)
 	}
 	if err == nil && a.Job.Kind.Internal() {
 		err = loadHelped(ctx, tx, &a)
 	}
-	return a, err
+	if err != nil {
+		return a, fmt.Errorf("load what the end of job %s concerns: %w", jobID, err)
+	}
+	return a, nil
 }
 
 // loadHelped reads, of a job that worked for others, for which one and why it failed.
@@ -204,11 +211,8 @@ func loadHelped(ctx context.Context, tx *store.Tx, a *lifecycle.Aftermath) error
 	return err
 }
 
-func loadDependants(ctx context.Context, tx *store.Tx, ended lifecycle.Job) ([]lifecycle.Dependant, error) {
-	jobs, err := queryJobs(ctx, tx, selectDependants, ended.ID)
-	if err != nil {
-		return nil, err
-	}
+// loadDependants reads what jobs wait for, of which one has ended.
+func loadDependants(ctx context.Context, tx *store.Tx, ended lifecycle.Job, jobs []lifecycle.Job) ([]lifecycle.Dependant, error) {
 	out := make([]lifecycle.Dependant, len(jobs))
 	for i, job := range jobs {
 		if err := attachHold(ctx, tx, &job); err != nil {
@@ -261,33 +265,6 @@ func queryEdges(ctx context.Context, tx *store.Tx, jobID, query string, args ...
 	return edges, rows.Err()
 }
 
-// loadSummaries reads all jobs of a run for the fold.
-func loadSummaries(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Summary, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT job_name, status, kind FROM execution_jobs WHERE run_id = $1 ORDER BY position", runID)
-	if err != nil {
-		return nil, fmt.Errorf("load job statuses: %w", err)
-	}
-	defer rows.Close()
-	var out []lifecycle.Summary
-	for rows.Next() {
-		var s lifecycle.Summary
-		if err := rows.Scan(&s.Name, &s.Status, &s.Kind); err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, rows.Err()
-}
-
-// sawDrift tells whether some step of a run in check mode found something to change.
-func sawDrift(ctx context.Context, tx *store.Tx, run lifecycle.Run) (drift bool, err error) {
-	if run.CheckMode == "" {
-		return false, nil
-	}
-	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM execution_steps WHERE run_id = $1 AND check_outcome = 'dry-run')", run.ID).Scan(&drift)
-	return drift, err
-}
-
 const (
 	selectRun = `SELECT run_id, status, created_at, started_at, workflow_timeout_ms, check_mode, failure_reason, reason,
 cancelled_by, cancel_reason, cancel_requested_at, cancel_forced FROM execution_runs WHERE run_id = `
@@ -297,6 +274,9 @@ j.wave_gated, j.wave_max_parallel, j.wave_fail_fast, j.variant_label, j.kind, j.
 (j.contexts <> '[]' OR j.approval IS NOT NULL)`
 
 	selectJob = `SELECT ` + jobColumns + ` FROM execution_jobs j`
+
+	selectSiblings = selectJob + ` WHERE j.completed_at IS NULL AND (j.run_id, j.base_job_name) =
+    (SELECT run_id, base_job_name FROM execution_jobs WHERE job_id = $1) ORDER BY j.position`
 
 	selectHoldReason = `SELECT h.reason FROM execution_jobs j JOIN held_runs h ON h.run_id = j.run_id
 WHERE j.job_id = $1 AND h.status = 'pending' AND (h.job_id = j.job_id AND h.hold_scope = 'job' OR h.hold_scope = 'workflow')

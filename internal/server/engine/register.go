@@ -50,7 +50,7 @@ func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, sec
 			return fmt.Errorf("repeat run %s: %w", r.ParentRunID, err)
 		}
 	}
-	created, err := insertRun(ctx, tx, r, now)
+	waiting, created, err := e.insertRun(ctx, tx, r, now)
 	if err != nil || !created {
 		return err
 	}
@@ -58,7 +58,7 @@ func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, sec
 		return err
 	}
 	run := lifecycle.Run{ID: r.RunID, Status: ci.RunPending, CreatedAt: now, TimeoutMs: r.Plan.TimeoutMs}
-	hold, failure, err := e.admission(ctx, tx, r, secrets)
+	hold, failure, err := e.admission(ctx, tx, r, secrets, waiting)
 	if err != nil {
 		return err
 	}
@@ -157,11 +157,10 @@ func (e *Engine) holdRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, 
 	return e.openInstall(ctx, tx, i, hold, now)
 }
 
-// admission tells why no job of the plan may be made at all, or what holds them all.
-func (e *Engine) admission(ctx context.Context, tx *store.Tx, r Registration, secrets vetted) (*contexts.Hold, *ci.InitFailure, error) {
-	failure, err := e.crowded(ctx, tx, r.Plan)
-	if err != nil || failure != nil {
-		return nil, failure, err
+// admission tells why no job of the plan may be made at all, or what holds them all. So many jobs wait already.
+func (e *Engine) admission(ctx context.Context, tx *store.Tx, r Registration, secrets vetted, waiting int) (*contexts.Hold, *ci.InitFailure, error) {
+	if failure := e.crowded(r.Plan, waiting); failure != nil {
+		return nil, failure, nil
 	}
 	if secrets.failure != nil {
 		e.judgeInstall(tx, r.Plan.Secrets, secrets.refused(r.TrustTier))
@@ -180,22 +179,17 @@ func (e *Engine) admission(ctx context.Context, tx *store.Tx, r Registration, se
 }
 
 // crowded tells why a plan makes no jobs, or there is no room for them.
-func (e *Engine) crowded(ctx context.Context, tx *store.Tx, p plan.Plan) (*ci.InitFailure, error) {
-	if p.InitFailure != nil {
-		return p.InitFailure, nil
-	}
-	if len(p.Jobs) == 0 {
-		return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules, Message: "the workflow has no jobs to run"}, nil
-	}
-	depth, err := queue.Depth(ctx, tx, e.settings.QueueMaxDepth)
-	if err != nil {
-		return nil, fmt.Errorf("read queue depth: %w", err)
-	}
-	if depth >= e.settings.QueueMaxDepth {
+func (e *Engine) crowded(p plan.Plan, waiting int) *ci.InitFailure {
+	switch {
+	case p.InitFailure != nil:
+		return p.InitFailure
+	case len(p.Jobs) == 0:
+		return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules, Message: "the workflow has no jobs to run"}
+	case waiting >= e.settings.QueueMaxDepth:
 		return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules,
-			Message: fmt.Sprintf("queue full: %d jobs are waiting already", depth)}, nil
+			Message: fmt.Sprintf("queue full: %d jobs are waiting already", waiting)}
 	}
-	return nil, nil
+	return nil
 }
 
 func plannedJobs(p plan.Plan, now int64) []lifecycle.Planned {
@@ -234,28 +228,33 @@ func firstContext(p plan.Plan) string {
 
 func kindOf(j plan.Job) ci.JobKind { return cmp.Or(j.Kind, ci.KindStandard) }
 
-func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) (bool, error) {
+// insertRun writes the row of a run, and tells whether it was not there already and how many jobs wait in the queue.
+func (e *Engine) insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) (waiting int, created bool, err error) {
 	var concurrency sql.NullString
 	if r.Plan.Concurrency != nil {
 		raw, err := json.Marshal(r.Plan.Concurrency)
 		if err != nil {
-			return false, fmt.Errorf("encode concurrency of run %s: %w", r.RunID, err)
+			return 0, false, fmt.Errorf("encode concurrency of run %s: %w", r.RunID, err)
 		}
 		concurrency = nullText(string(raw))
 	}
 	secrets, err := encodeSecrets(r.Plan)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
-	created, err := store.Changed(tx.ExecContext(ctx, insertRunRow, r.RunID, r.OrgID, r.RoutingKey, ci.CutName(r.Plan.Workflow),
+	values := []any{r.RunID, r.OrgID, r.RoutingKey, ci.CutName(r.Plan.Workflow),
 		r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA), nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)),
 		nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)), nullText(ci.CutName(r.Sender)), nullText(ci.CutName(r.TriggeredBy)),
 		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event)), nullText(string(r.Plan.Document)), concurrency,
-		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth, secrets))
+		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth, secrets}
+	err = tx.All(ctx, queue.AskDepth(e.settings.QueueMaxDepth, &waiting), store.Ask{Query: insertRunRow, Args: values, Row: func(store.Row) error {
+		created = true
+		return nil
+	}})
 	if err != nil {
-		return false, fmt.Errorf("insert run %s: %w", r.RunID, err)
+		return 0, false, fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}
-	return created, nil
+	return waiting, created, nil
 }
 
 const (
@@ -264,5 +263,5 @@ const (
     workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode,
     context, trust_tier, chain_depth, workflow_secrets)
 VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
-ON CONFLICT (run_id) DO NOTHING`
+ON CONFLICT (run_id) DO NOTHING RETURNING 1`
 )

@@ -19,45 +19,48 @@ import (
 // from failed to running again; once the job has ended its steps are frozen.
 func (e *Engine) StepReported(ctx context.Context, agentID string, m wire.StepStatus) error {
 	return e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		var name, runID string
-		var completed sql.NullInt64
-		err := tx.QueryRowContext(ctx, "SELECT run_id, job_name, completed_at FROM execution_jobs WHERE job_id = $1"+tx.ForUpdate(), m.JobID).
-			Scan(&runID, &name, &completed)
-		if isNoRows(err) {
+		var job stepsJob
+		if err := job.load(ctx, tx, m); err != nil {
+			return fmt.Errorf("load job %s for its step %d: %w", m.JobID, m.StepIndex, err)
+		}
+		if job.runID == "" {
 			return ErrNotOwner
 		}
-		if err != nil {
-			return fmt.Errorf("load job %s: %w", m.JobID, err)
+		if job.completed || job.holder != agentID || job.full {
+			return nil // a late word, that of a former owner, or one too many
 		}
-		if completed.Valid {
-			return nil
-		}
-		row, ok, err := queue.ByJob(ctx, tx, m.JobID)
-		if err != nil || !ok || row.AgentID != agentID {
-			return err // a former owner's late word
-		}
-		if full, err := stepsFull(ctx, tx, m); err != nil || full {
-			return err
-		}
-		tx.After(func() { e.changed(runID) })
-		return upsertStep(ctx, tx, runID, name, m)
+		tx.After(func() { e.changed(job.runID) })
+		return upsertStep(ctx, tx, job.runID, job.name, m)
 	})
+}
+
+// stepsJob is what the word about a step needs to know of its job.
+type stepsJob struct {
+	runID, name string
+	completed   bool
+	holder      string // agent that has it
+	full        bool   // the step is one too many
+}
+
+// load reads the job of a step and locks it.
+func (j *stepsJob) load(ctx context.Context, tx *store.Tx, m wire.StepStatus) error {
+	asks := []store.Ask{
+		{Query: selectStepsJob + tx.ForUpdate(), Args: []any{m.JobID}, Row: func(r store.Row) error {
+			return r.Scan(&j.runID, &j.name, &j.completed)
+		}},
+		queue.AskByJob(tx, m.JobID, func(r queue.Row) { j.holder = r.AgentID }),
+	}
+	if m.StepIndex >= maxSteps {
+		asks = append(asks, store.Ask{Query: selectStepsFull, Args: []any{m.JobID, maxSteps, m.StepIndex}, Row: func(r store.Row) error {
+			return r.Scan(&j.full)
+		}})
+	}
+	return tx.All(ctx, asks...)
 }
 
 // maxSteps bounds the steps of a job below that index, and as many more may stand beyond it: hooks and what else agents do for a
 // job have indices that they choose. What is reported beyond is not kept, since nobody would look through it.
 const maxSteps = 10_000
-
-// stepsFull tells that a step is one too many of its job.
-func stepsFull(ctx context.Context, tx *store.Tx, m wire.StepStatus) (full bool, err error) {
-	if m.StepIndex < maxSteps {
-		return false, nil
-	}
-	if err := tx.QueryRowContext(ctx, selectStepsFull, m.JobID, maxSteps, m.StepIndex).Scan(&full); err != nil {
-		return false, fmt.Errorf("count steps of job %s: %w", m.JobID, err)
-	}
-	return full, nil
-}
 
 func upsertStep(ctx context.Context, tx *store.Tx, runID, jobName string, m wire.StepStatus) error {
 	data := wire.ParseStepData(m.Data)
@@ -79,7 +82,7 @@ func upsertStep(ctx context.Context, tx *store.Tx, runID, jobName string, m wire
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, upsertStepRow, m.JobID, m.StepIndex, runID, ci.CutName(m.StepName), string(m.State),
+	err = tx.Do(ctx, upsertStepRow, m.JobID, m.StepIndex, runID, ci.CutName(m.StepName), string(m.State),
 		ci.CutName(cmp.Or(data.StepType, m.StepType, "step")), started, completed, duration, exitCode, nullText(ci.CutText(data.Error)),
 		logs.Path(runID, jobName, m.StepIndex), logBytes.Int64, accessed, nullText(ci.CutName(data.CheckOutcome)),
 		nullText(ci.CutText(data.DriftSummary)), nullText(ci.CleanText(string(data.Drift))),
@@ -93,13 +96,13 @@ func upsertStep(ctx context.Context, tx *store.Tx, runID, jobName string, m wire
 // closeSteps freezes the steps of a job that has ended: the terminal report's results win, also those of steps of which
 // nothing was reported before, since an agent whose rule holds back a whole job sends nothing else. What is still open is
 // cancelled with the job.
-func closeSteps(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
+func closeSteps(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobChange) error {
 	if len(c.Steps) > 0 {
-		if err := storeResults(ctx, tx, c); err != nil {
+		if err := storeResults(ctx, tx, runID, c); err != nil {
 			return err
 		}
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE execution_steps SET status = 'cancelled', completed_at = $2
+	err := tx.Do(ctx, `UPDATE execution_steps SET status = 'cancelled', completed_at = $2
 WHERE job_id = $1 AND status IN ('running', 'pending')`, c.JobID, c.CompletedAt)
 	if err != nil {
 		return fmt.Errorf("close steps of job %s: %w", c.JobID, err)
@@ -107,31 +110,16 @@ WHERE job_id = $1 AND status IN ('running', 'pending')`, c.JobID, c.CompletedAt)
 	return nil
 }
 
-func storeResults(ctx context.Context, tx *store.Tx, c lifecycle.JobChange) error {
+func storeResults(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobChange) error {
+	rows := make([][]any, len(c.Steps))
 	for i, s := range c.Steps {
-		known, err := store.Changed(tx.ExecContext(ctx, updateStepResult, c.JobID, i, string(s.Status), s.DurationMs,
-			nullText(ci.CutText(s.Error)), c.CompletedAt))
-		if err == nil && !known {
-			err = insertResult(ctx, tx, c, i)
-		}
-		if err != nil {
-			return fmt.Errorf("store result of step %d of job %s: %w", i, c.JobID, err)
-		}
+		rows[i] = []any{c.JobID, i, runID, ci.CutName(s.Name), string(s.Status), logs.Path(runID, c.Name, i), s.DurationMs,
+			nullText(ci.CutText(s.Error)), c.CompletedAt}
+	}
+	if err := store.InsertAll(ctx, tx, insertResults, 9, onResultOfKnown, rows); err != nil {
+		return fmt.Errorf("store results of the steps of job %s: %w", c.JobID, err)
 	}
 	return nil
-}
-
-// insertResult makes the row of a step of which only the job's end tells.
-func insertResult(ctx context.Context, tx *store.Tx, c lifecycle.JobChange, i int) error {
-	var runID, name string
-	err := tx.QueryRowContext(ctx, "SELECT run_id, job_name FROM execution_jobs WHERE job_id = $1", c.JobID).Scan(&runID, &name)
-	if err != nil {
-		return err
-	}
-	s := c.Steps[i]
-	_, err = tx.ExecContext(ctx, insertStepResult, c.JobID, i, runID, ci.CutName(s.Name), string(s.Status), logs.Path(runID, name, i),
-		s.DurationMs, nullText(ci.CutText(s.Error)), c.CompletedAt)
-	return err
 }
 
 // encodeNames keeps the difference between not reported (nil) and none.
@@ -161,14 +149,17 @@ ON CONFLICT (job_id, step_index) DO UPDATE SET
     concurrency_kind = coalesce(excluded.concurrency_kind, execution_steps.concurrency_kind),
     group_id = coalesce(excluded.group_id, execution_steps.group_id)`
 
+	selectStepsJob = `SELECT run_id, job_name, completed_at IS NOT NULL FROM execution_jobs WHERE job_id = $1`
+
 	selectStepsFull = `SELECT NOT EXISTS (SELECT 1 FROM execution_steps WHERE job_id = $1 AND step_index = $3)
     AND EXISTS (SELECT 1 FROM execution_steps WHERE job_id = $1 AND step_index >= CAST($2 AS BIGINT) LIMIT 1 OFFSET CAST($2 AS BIGINT) - 1)`
 
-	updateStepResult = `UPDATE execution_steps SET status = $3, duration_ms = coalesce(duration_ms, $4),
-    error_message = coalesce(error_message, $5), completed_at = coalesce(completed_at, $6)
-WHERE job_id = $1 AND step_index = $2`
+	insertResults = `INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, log_path, duration_ms, error_message,
+    completed_at) VALUES`
 
-	insertStepResult = `INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, log_path, duration_ms, error_message,
-    completed_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	// What was said of a step while it ran stays, but for how it ended.
+	onResultOfKnown = `ON CONFLICT (job_id, step_index) DO UPDATE SET status = excluded.status,
+    duration_ms = coalesce(execution_steps.duration_ms, excluded.duration_ms),
+    error_message = coalesce(execution_steps.error_message, excluded.error_message),
+    completed_at = coalesce(execution_steps.completed_at, excluded.completed_at)`
 )

@@ -129,7 +129,7 @@ func (r *Room) insert(ctx context.Context, tx *store.Tx, e Event, rateKey string
 		payload = ci.CleanText(string(e.Payload))
 	}
 	life := cmp.Or(e.life, r.Settings.TTL)
-	_, err = tx.ExecContext(ctx, insertEvent, id.String(), e.Name, payload, e.OrgID, e.Source.Repo, e.Source.RoutingKey, optional(e.Source.RunID),
+	err = tx.Do(ctx, insertEvent, id.String(), e.Name, payload, e.OrgID, e.Source.Repo, e.Source.RoutingKey, optional(e.Source.RunID),
 		optional(e.Source.JobID), targets, e.ChainDepth, optional(rateKey), now, now+life.Milliseconds())
 	if err != nil {
 		return "", fmt.Errorf("write event %s: %w", e.Name, err)

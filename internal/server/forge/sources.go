@@ -48,8 +48,7 @@ func (s *Sources) Create(ctx context.Context, orgID string, settings Settings) (
 		return Source{}, err
 	}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.ExecContext(ctx, insertSource, append([]any{src.ID, src.OrgID, src.RoutingKey, src.CreatedAt}, src.columns(version)...)...)
-		return err
+		return tx.Do(ctx, insertSource, append([]any{src.ID, src.OrgID, src.RoutingKey, src.CreatedAt}, src.columns(version)...)...)
 	})
 	if store.IsUnique(err) {
 		return Source{}, fmt.Errorf("create source %q: %w", src.Name, ErrNameTaken)
@@ -87,8 +86,7 @@ func (s *Sources) Update(ctx context.Context, id string, change func(*Settings) 
 		} else if reseal {
 			version = newVersion
 		}
-		_, err = tx.ExecContext(ctx, updateSource, append([]any{src.ID}, src.columns(version)...)...)
-		return err
+		return tx.Do(ctx, updateSource, append([]any{src.ID}, src.columns(version)...)...)
 	})
 	if store.IsUnique(err) {
 		err = ErrNameTaken

@@ -159,7 +159,7 @@ func (in *Inbox) accept(ctx context.Context, tx *store.Tx, d Delivery, seat bool
 		return Duplicate, Work{}, logDelivery(ctx, tx, d, StatusDuplicate, insertLog)
 	}
 	if d.Key != "" && d.Window > 0 {
-		if _, err := tx.ExecContext(ctx, rememberKey, d.SourceID, d.Key, d.ReceivedAt+d.Window.Milliseconds()); err != nil {
+		if err := tx.Do(ctx, rememberKey, d.SourceID, d.Key, d.ReceivedAt+d.Window.Milliseconds()); err != nil {
 			return 0, Work{}, err
 		}
 	}
@@ -237,9 +237,8 @@ func (in *Inbox) Shed(ctx context.Context, d Delivery) error {
 // logDelivery writes the delivery's row of the event log. The payload stays in the inbox row.
 func logDelivery(ctx context.Context, tx *store.Tx, d Delivery, status, statement string) error {
 	sum := sha256.Sum256(d.Payload)
-	_, err := tx.ExecContext(ctx, statement, d.OrgID, d.ID, d.RoutingKey, ci.CutName(d.Event), ci.CutName(d.Action), "direct",
+	return tx.Do(ctx, statement, d.OrgID, d.ID, d.RoutingKey, ci.CutName(d.Event), ci.CutName(d.Action), "direct",
 		d.Provider, status, len(d.Payload), hex.EncodeToString(sum[:]), d.ReceivedAt)
-	return err
 }
 
 // logLife is how long the event log keeps a delivery.

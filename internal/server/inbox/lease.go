@@ -145,8 +145,7 @@ func (in *Inbox) Release(ctx context.Context, tx *store.Tx, lease Lease) error {
 		return err
 	}
 	key, _ := strings.CutPrefix(lease.deliveryID, lease.routingKey+":") // see DeliveryID
-	_, err := tx.ExecContext(ctx, "DELETE FROM idempotency_keys WHERE source_id = $1 AND key = $2", lease.sourceID, key)
-	return err
+	return tx.Do(ctx, "DELETE FROM idempotency_keys WHERE source_id = $1 AND key = $2", lease.sourceID, key)
 }
 
 // Return gives a delivery back untouched, because the server stops: the attempt does not count.
@@ -160,8 +159,7 @@ func (in *Inbox) Return(ctx context.Context, lease Lease) error {
 // every lease is of a process that is gone.
 func (in *Inbox) Recover(ctx context.Context) error {
 	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.ExecContext(ctx, recoverLeases, in.opts.NodeID, tx.Dialect == store.SQLite)
-		return err
+		return tx.Do(ctx, recoverLeases, in.opts.NodeID, tx.Dialect == store.SQLite)
 	})
 	if err != nil {
 		return fmt.Errorf("recover leases: %w", err)
@@ -185,17 +183,12 @@ func (in *Inbox) write(ctx context.Context, lease Lease, what string, fn func(ct
 
 // change runs a statement on the leased row. The attempt is the fence: it differs for each lease of a delivery.
 func (l Lease) change(ctx context.Context, tx *store.Tx, statement string, args ...any) error {
-	changed, err := store.Changed(tx.ExecContext(ctx, statement, append([]any{l.deliveryID, l.node, l.Attempt}, args...)...))
-	if err == nil && !changed {
-		return ErrLeaseLost
-	}
-	return err
+	return tx.DoOne(ctx, ErrLeaseLost, statement, append([]any{l.deliveryID, l.node, l.Attempt}, args...)...)
 }
 
 func (l Lease) log(ctx context.Context, tx *store.Tx, r Result) error {
-	_, err := tx.ExecContext(ctx, updateLog, l.orgID, l.deliveryID, r.Status, r.Matched, r.RunID, ci.CutText(r.Error),
+	return tx.Do(ctx, updateLog, l.orgID, l.deliveryID, r.Status, r.Matched, r.RunID, ci.CutText(r.Error),
 		ci.CutText(r.Repo), ci.CutText(r.Ref))
-	return err
 }
 
 const headOfInbox = `SELECT delivery_id FROM inbox WHERE state = 'waiting' AND lease_until <= $1

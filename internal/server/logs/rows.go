@@ -93,8 +93,7 @@ func (r *rows) removeRun(ctx context.Context, run string) error {
 
 func (r *rows) exec(ctx context.Context, statement string, args ...any) error {
 	return r.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.ExecContext(ctx, statement, args...)
-		return err
+		return tx.Do(ctx, statement, args...)
 	})
 }
 

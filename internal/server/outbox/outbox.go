@@ -35,7 +35,7 @@ func Put(ctx context.Context, tx *store.Tx, topic, target string, payload any, n
 	if err != nil {
 		return fmt.Errorf("write effect %s: %w", topic, err)
 	}
-	_, err = tx.ExecContext(ctx, insertEffect, id.String(), topic, target, string(raw), now)
+	err = tx.Do(ctx, insertEffect, id.String(), topic, target, string(raw), now)
 	if err != nil {
 		return fmt.Errorf("write effect %s: %w", topic, err)
 	}
@@ -80,8 +80,7 @@ func Done(ctx context.Context, tx *store.Tx, id string) (bool, error) {
 
 // Retry makes an effect due again later.
 func Retry(ctx context.Context, tx *store.Tx, id string, due int64) error {
-	_, err := tx.ExecContext(ctx, "UPDATE outbox SET attempts = attempts + 1, due_at = $2 WHERE id = $1", id, due)
-	return err
+	return tx.Do(ctx, "UPDATE outbox SET attempts = attempts + 1, due_at = $2 WHERE id = $1", id, due)
 }
 
 const (

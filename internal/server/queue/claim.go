@@ -60,7 +60,7 @@ func beginAttempts(ctx context.Context, tx *store.Tx, claimed []string) error {
 	for i, id := range claimed {
 		args[i] = id
 	}
-	if _, err := tx.ExecContext(ctx, insertAttempts+store.Places(len(claimed), 1, "$%d")+")", args...); err != nil {
+	if err := tx.Do(ctx, insertAttempts+store.Places(len(claimed), 1, "$%d")+")", args...); err != nil {
 		return fmt.Errorf("note claims: %w", err)
 	}
 	return nil

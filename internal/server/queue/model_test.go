@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,15 +66,11 @@ func (m *machine) drawJob(t *rapid.T) string {
 }
 
 // change runs a statement about a random job, and requires that it reports a change exactly when the model has one.
-func (m *machine) change(t *rapid.T, allowed func(*row) bool, apply func(*row), do func(ctx context.Context, tx *store.Tx, job string) (bool, error)) {
+func (m *machine) change(t *rapid.T, allowed func(*row) bool, apply func(*row), do func(ctx context.Context, tx *store.Tx, job string) error) {
 	job := m.drawJob(t)
 	r := m.rows[job]
 	want := r != nil && allowed(r)
-	var got bool
-	m.write(t, func(ctx context.Context, tx *store.Tx) (err error) {
-		got, err = do(ctx, tx, job)
-		return err
-	})
+	got := m.changes(t, func(ctx context.Context, tx *store.Tx) error { return do(ctx, tx, job) })
 	if got != want {
 		t.Fatalf("job %s changed: %v, want %v (%+v)", job, got, want, r)
 	}
@@ -82,14 +79,21 @@ func (m *machine) change(t *rapid.T, allowed func(*row) bool, apply func(*row), 
 	}
 }
 
+// changes runs a conditional change and tells whether it found what it asks for.
+func (m *machine) changes(t *rapid.T, do func(ctx context.Context, tx *store.Tx) error) bool {
+	err := m.db.Write(m.ctx, do)
+	if err != nil && !errors.Is(err, store.ErrUnchanged) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
 // Enqueue adds a job, or one that is there already.
 func (m *machine) Enqueue(t *rapid.T) {
 	job := fmt.Sprint("job-", rapid.IntRange(0, 9).Draw(t, "n"))
 	expires := rapid.SampledFrom([]int64{0, m.now + 5}).Draw(t, "expires")
-	var added bool
-	m.write(t, func(ctx context.Context, tx *store.Tx) (err error) {
-		added, err = queue.Enqueue(ctx, tx, job, "run", m.sel, m.now, 0, expires)
-		return err
+	added := m.changes(t, func(ctx context.Context, tx *store.Tx) error {
+		return queue.Enqueue(ctx, tx, job, "run", m.sel, m.now, 0, expires)
 	})
 	if known := m.rows[job] != nil; added == known {
 		t.Fatalf("job %s was known: %v, added: %v", job, known, added)
@@ -144,14 +148,14 @@ func (m *machine) Start(t *rapid.T) {
 
 func (m *machine) Reclaim(t *rapid.T) {
 	m.change(t, (*row).held, func(r *row) { r.status, r.started, r.unacked = ci.QueueDispatched, true, false },
-		func(ctx context.Context, tx *store.Tx, job string) (bool, error) {
+		func(ctx context.Context, tx *store.Tx, job string) error {
 			return queue.Reclaim(ctx, tx, job, "m", m.now)
 		})
 }
 
 func (m *machine) Recover(t *rapid.T) {
 	m.change(t, func(r *row) bool { return r.status == ci.QueueDispatched }, func(r *row) { r.status = ci.QueueRecovering },
-		func(ctx context.Context, tx *store.Tx, job string) (bool, error) {
+		func(ctx context.Context, tx *store.Tx, job string) error {
 			return queue.Recover(ctx, tx, job, m.now+7)
 		})
 }
@@ -163,15 +167,15 @@ func (m *machine) Requeue(t *rapid.T) {
 		if r.expires == 0 {
 			r.expires = m.now + 20
 		}
-	}, func(ctx context.Context, tx *store.Tx, job string) (bool, error) {
+	}, func(ctx context.Context, tx *store.Tx, job string) error {
 		return queue.Requeue(ctx, tx, job, "why", m.now, m.now+20)
 	})
 }
 
 // end is an operation that ends rows.
-func (m *machine) end(t *rapid.T, status ci.QueueStatus, allowed func(*row) bool, do func(ctx context.Context, tx *store.Tx, jobID, why string, now int64) (bool, error)) {
+func (m *machine) end(t *rapid.T, status ci.QueueStatus, allowed func(*row) bool, do func(ctx context.Context, tx *store.Tx, jobID, why string, now int64) error) {
 	m.change(t, allowed, func(r *row) { r.status, r.unacked, r.open = status, false, false },
-		func(ctx context.Context, tx *store.Tx, job string) (bool, error) {
+		func(ctx context.Context, tx *store.Tx, job string) error {
 			return do(ctx, tx, job, "why", m.now)
 		})
 }
@@ -210,13 +214,14 @@ func (m *machine) Check(t *rapid.T) {
 	if d := cmp.Diff(held, got); err != nil || d != "" {
 		t.Fatalf("held (-want +got): %v\n%s", err, d)
 	}
-	heads, err := queue.Line(m.ctx, m.db.Read(), m.sel, m.now, 100)
+	var heads []queue.Head
+	var jobs []string
+	err = m.db.Read().All(m.ctx, queue.AskLine(m.sel, m.now, 100, func(h queue.Head) {
+		heads = append(heads, h)
+		jobs = append(jobs, h.JobID)
+	}))
 	if err != nil {
 		t.Fatal(err)
-	}
-	var jobs []string
-	for _, h := range heads {
-		jobs = append(jobs, h.JobID)
 	}
 	if !slices.IsSortedFunc(heads, queue.Head.Compare) {
 		t.Fatalf("the line is out of order: %+v", heads)

@@ -1,6 +1,6 @@
 // Package queue holds the dispatch queue: which jobs wait for an agent, who has them, and how often they were offered.
-// It is statements only. Every change is conditional and reports whether it changed a row: follow-up effects belong to
-// the one who did.
+// It is statements only. Every change is conditional, and its transaction fails with store.ErrUnchanged when the row is no
+// longer in the state that it asks for: follow-up effects belong to the one who changed it.
 //
 // A row does not carry what the job demands of an agent; it names an interned selector. The dispatcher decides once per
 // agent and selector whether they fit, takes the oldest head among those that do, and claims it by id, so a claim costs
@@ -43,8 +43,7 @@ func Intern(ctx context.Context, tx *store.Tx, s label.Selector) (string, error)
 	text := s.Canonical()
 	sum := sha256.Sum256([]byte(text))
 	id := hex.EncodeToString(sum[:12])
-	_, err := tx.ExecContext(ctx, insertSelector, id, text)
-	if err != nil {
+	if err := tx.Do(ctx, insertSelector, id, text); err != nil {
 		return "", fmt.Errorf("intern selector: %w", err)
 	}
 	return id, nil
@@ -61,9 +60,9 @@ func Selector(ctx context.Context, q store.Querier, id string) (label.Selector, 
 
 // Enqueue adds a pending row. createdAt is the place in the line, and position the place among the rows of one moment:
 // the jobs of a run become ready together, and go out in the order in which their author wrote them. expiresAt 0 waits
-// for ever. A row that exists stays.
-func Enqueue(ctx context.Context, tx *store.Tx, jobID, runID, selectorID string, createdAt, position, expiresAt int64) (bool, error) {
-	return store.Changed(tx.ExecContext(ctx, insertRow, jobID, runID, selectorID, createdAt, position, nullMillis(expiresAt)))
+// for ever. A row that exists stays, and the change fails.
+func Enqueue(ctx context.Context, tx *store.Tx, jobID, runID, selectorID string, createdAt, position, expiresAt int64) error {
+	return tx.DoOne(ctx, store.ErrUnchanged, insertRow, jobID, runID, selectorID, createdAt, position, nullMillis(expiresAt))
 }
 
 // New is a row that is to be pending.
@@ -84,11 +83,10 @@ func EnqueueAll(ctx context.Context, tx *store.Tx, runID string, rows []New, cre
 	return nil
 }
 
-// Depth counts the pending rows, up to limit, which bounds what the question costs.
-func Depth(ctx context.Context, q store.Querier, limit int) (int, error) {
-	var n int
-	err := q.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1 FROM dispatch_queue WHERE status = 'pending' LIMIT $1) p", limit).Scan(&n)
-	return n, err
+// AskDepth counts the pending rows, up to limit, which bounds what the question costs.
+func AskDepth(limit int, n *int) store.Ask {
+	return store.Ask{Query: "SELECT count(*) FROM (SELECT 1 FROM dispatch_queue WHERE status = 'pending' LIMIT $1) p", Args: []any{limit},
+		Row: func(r store.Row) error { return r.Scan(n) }}
 }
 
 // Head is the oldest pending row of one selector.
@@ -135,22 +133,14 @@ func Heads(ctx context.Context, q store.Querier) ([]Head, error) {
 	return heads, rows.Err()
 }
 
-// Line gives the oldest pending rows of one selector that have not expired as of a time, up to limit.
-func Line(ctx context.Context, q store.Querier, selectorID string, asOf int64, limit int) ([]Head, error) {
-	rows, err := q.QueryContext(ctx, selectLine, selectorID, asOf, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read line: %w", err)
-	}
-	defer rows.Close()
-	var line []Head
-	for rows.Next() {
+// AskLine gives the oldest pending rows of one selector that have not expired as of a time, up to limit.
+func AskLine(selectorID string, asOf int64, limit int, take func(Head)) store.Ask {
+	return store.Ask{Query: selectLine, Args: []any{selectorID, asOf, limit}, Row: func(r store.Row) error {
 		h := Head{SelectorID: selectorID}
-		if err := rows.Scan(&h.JobID, &h.CreatedAt, &h.Position); err != nil {
-			return nil, fmt.Errorf("read line: %w", err)
-		}
-		line = append(line, h)
-	}
-	return line, rows.Err()
+		err := r.Scan(&h.JobID, &h.CreatedAt, &h.Position)
+		take(h)
+		return err
+	}}
 }
 
 // After gives the pending row that follows a head in the line of its selector.
@@ -168,30 +158,37 @@ func After(ctx context.Context, q store.Querier, h Head) (next Head, ok bool, er
 
 // Held counts, for every agent that holds jobs, how many.
 func Held(ctx context.Context, q store.Querier) (map[string]int, error) {
-	rows, err := q.QueryContext(ctx, selectHeld)
-	if err != nil {
+	held := map[string]int{}
+	if err := q.All(ctx, AskHeld(held)); err != nil {
 		return nil, fmt.Errorf("count held jobs: %w", err)
 	}
-	defer rows.Close()
-	held := map[string]int{}
-	for rows.Next() {
+	return held, nil
+}
+
+// AskHeld is Held among other questions.
+func AskHeld(held map[string]int) store.Ask {
+	return store.Ask{Query: selectHeld, Row: func(r store.Row) error {
 		var agent string
 		var n int
-		if err := rows.Scan(&agent, &n); err != nil {
-			return nil, err
-		}
+		err := r.Scan(&agent, &n)
 		held[agent] = n
-	}
-	return held, rows.Err()
+		return err
+	}}
 }
 
 // ByJob reads the row of a job, locked for the transaction.
 func ByJob(ctx context.Context, tx *store.Tx, jobID string) (row Row, ok bool, err error) {
-	row, err = scanRow(tx.QueryRowContext(ctx, selectRow+" WHERE id = $1"+tx.ForUpdate(), jobID))
-	if err == sql.ErrNoRows {
-		return Row{}, false, nil
-	}
-	return row, err == nil, err
+	err = tx.All(ctx, AskByJob(tx, jobID, func(r Row) { row, ok = r, true }))
+	return row, ok, err
+}
+
+// AskByJob is ByJob among other questions. A job without a row gives none.
+func AskByJob(tx *store.Tx, jobID string, found func(Row)) store.Ask {
+	return store.Ask{Query: selectRow + " WHERE id = $1" + tx.ForUpdate(), Args: []any{jobID}, Row: func(r store.Row) error {
+		row, err := scanRow(r)
+		found(row)
+		return err
+	}}
 }
 
 // OfAgent lists the jobs that an agent holds or may come back with.

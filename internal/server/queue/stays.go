@@ -67,7 +67,7 @@ func NoteStay(ctx context.Context, tx *store.Tx, jobID string, to Stay) error {
 	if err != nil {
 		return fmt.Errorf("note the move of job %s: %w", jobID, err)
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE dispatch_attempts SET moved = $3 WHERE job_id = $1 AND attempt = $2", jobID, attempt, string(raw))
+	err = tx.Do(ctx, "UPDATE dispatch_attempts SET moved = $3 WHERE job_id = $1 AND attempt = $2", jobID, attempt, string(raw))
 	if err != nil {
 		return fmt.Errorf("note the move of job %s: %w", jobID, err)
 	}

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,14 +15,10 @@ import (
 // TestStaysTellWhereAJobWas gives a job out twice; the second agent takes it to other nodes and back.
 func TestStaysTellWhereAJobWas(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		write := func(fn func(ctx context.Context, tx *store.Tx) (bool, error)) {
+		write := func(fn func(ctx context.Context, tx *store.Tx) error) {
 			t.Helper()
 			err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
-				ok, err := fn(ctx, tx)
-				if err == nil && !ok {
-					err = fmt.Errorf("nothing changed")
-				}
-				return err
+				return fn(ctx, tx)
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -40,25 +35,29 @@ func TestStaysTellWhereAJobWas(t *testing.T) {
 			}
 		}
 		claim := func(node string, now int64) {
-			write(func(ctx context.Context, tx *store.Tx) (bool, error) {
-				return queue.Claim(ctx, tx, "job", "agent", node, 1, now, now+10)
+			write(func(ctx context.Context, tx *store.Tx) error {
+				ok, err := queue.Claim(ctx, tx, "job", "agent", node, 1, now, now+10)
+				if err == nil && !ok {
+					err = store.ErrUnchanged
+				}
+				return err
 			})
 		}
 		reclaim := func(node string, now int64) {
-			write(func(ctx context.Context, tx *store.Tx) (bool, error) {
+			write(func(ctx context.Context, tx *store.Tx) error {
 				return queue.Reclaim(ctx, tx, "job", node, now)
 			})
 		}
-		write(func(ctx context.Context, tx *store.Tx) (bool, error) {
+		write(func(ctx context.Context, tx *store.Tx) error {
 			id, err := queue.Intern(ctx, tx, label.Selector{Labels: []string{"linux"}})
 			if err != nil {
-				return false, err
+				return err
 			}
 			return queue.Enqueue(ctx, tx, "job", "run", id, 1, 0, 0)
 		})
 		require()
 		claim("a", 10)
-		write(func(ctx context.Context, tx *store.Tx) (bool, error) {
+		write(func(ctx context.Context, tx *store.Tx) error {
 			return queue.Requeue(ctx, tx, "job", "rejected", 20, 0)
 		})
 		claim("b", 30)

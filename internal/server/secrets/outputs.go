@@ -237,7 +237,7 @@ func (s *Store) chooseOutputs(ctx context.Context, runID string, jobs []string) 
 // the run is kept; see Names.
 func (s *Store) ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) error {
 	for _, statement := range []string{deleteRunKey, deleteOutputs} {
-		if _, err := tx.ExecContext(ctx, statement, runID); err != nil {
+		if err := tx.Do(ctx, statement, runID); err != nil {
 			return fmt.Errorf("forget secrets of run %s: %w", runID, err)
 		}
 	}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"kici/internal/decide/lifecycle"
+	"kici/internal/server/store"
+)
+
+// standing is how a run stands.
+type standing struct {
+	from Source
+	open bool // some job of it has not ended
+	// jobs are all jobs of a run in which none is open, in the order in which their author wrote them.
+	jobs         []lifecycle.Summary
+	drift        bool // some step of a run in check mode found something to change
+	slots, holds bool // it has, or waits for, a place in a group; something in it waits for somebody
+}
+
+// loadStanding reads how a run stands.
+func loadStanding(ctx context.Context, q store.Querier, runID string) (s standing, err error) {
+	err = q.All(ctx,
+		store.Ask{Query: selectStanding, Args: []any{runID}, Row: func(r store.Row) error {
+			s.from.RunID = runID
+			return r.Scan(&s.from.OrgID, &s.from.RoutingKey, &s.from.Repo, &s.from.Workflow, &s.from.ChainDepth, &s.from.Test,
+				&s.open, &s.drift, &s.slots, &s.holds)
+		}},
+		store.Ask{Query: selectSummaries, Args: []any{runID}, Row: func(r store.Row) error {
+			var job lifecycle.Summary
+			err := r.Scan(&job.Name, &job.Status, &job.Kind)
+			s.jobs = append(s.jobs, job)
+			return err
+		}})
+	if err == nil && s.from.RunID == "" {
+		err = sql.ErrNoRows
+	}
+	if err != nil {
+		return s, fmt.Errorf("read how run %s stands: %w", runID, err)
+	}
+	return s, nil
+}
+
+// SourceOf reads where a run comes from. Error: ErrRunNotFound.
+func SourceOf(ctx context.Context, q store.Querier, runID string) (Source, error) {
+	s, err := loadStanding(ctx, q, runID)
+	if isNoRows(err) {
+		err = ErrRunNotFound
+	}
+	return s.from, err
+}
+
+// settle tells of the jobs that ended, and ends the run when the last of its jobs is among them.
+func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, news endings, now int64) error {
+	s, err := loadStanding(ctx, tx, run.ID)
+	if err != nil {
+		return err
+	}
+	if err := e.announceJobs(ctx, tx, s.from, news, now); err != nil || s.open {
+		return err
+	}
+	o := lifecycle.Settle(run, s.jobs, s.drift, now)
+	if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil || o.Run == nil {
+		return err
+	}
+	if err := e.release(ctx, tx, run.ID, s, now); err != nil {
+		return err
+	}
+	return e.announceEnd(ctx, tx, s.from, run, s.jobs, now)
+}
+
+// release gives back what a run that has ended holds, and closes what waits in it.
+func (e *Engine) release(ctx context.Context, tx *store.Tx, runID string, s standing, now int64) error {
+	if s.slots {
+		if err := e.releaseSlots(ctx, tx, runID, now); err != nil {
+			return err
+		}
+	}
+	if s.holds {
+		if err := closeHolds(ctx, tx, runID, "", now); err != nil {
+			return err
+		}
+	}
+	return e.forgetSecretOutputs(ctx, tx, runID)
+}
+
+const (
+	selectStanding = `SELECT r.org_id, r.routing_key, r.repo_identifier, r.workflow_name, r.chain_depth, r.is_test_run,
+    EXISTS (SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.completed_at IS NULL),
+    r.check_mode IS NOT NULL AND EXISTS (SELECT 1 FROM execution_steps s WHERE s.run_id = r.run_id AND s.check_outcome = 'dry-run'),
+    EXISTS (SELECT 1 FROM concurrency_slots c WHERE c.run_id = r.run_id)
+        OR EXISTS (SELECT 1 FROM concurrency_waiters w WHERE w.run_id = r.run_id),
+    EXISTS (SELECT 1 FROM held_runs h WHERE h.run_id = r.run_id AND h.status = 'pending')
+FROM execution_runs r WHERE r.run_id = $1`
+
+	selectSummaries = `SELECT job_name, status, kind FROM execution_jobs WHERE run_id = $1
+    AND NOT EXISTS (SELECT 1 FROM execution_jobs o WHERE o.run_id = $1 AND o.completed_at IS NULL) ORDER BY position`
+)
