@@ -19,6 +19,7 @@ const (
 	ReasonQueued          = "queued"            // an agent fits; all that fit are busy
 	ReasonNoAgent         = "no_agent"          // no connected agent fits the selector
 	ReasonDraining        = "draining"          // the server accepts no new work
+	ReasonReboot          = "host_reboot"       // the host of its agent reboots, as a job on it asked for
 	ReasonAwaitingAck     = "awaiting_ack"      // sent to an agent that has not answered yet
 	ReasonRecovering      = "recovering"        // its agent is gone and may come back
 	ReasonRequeued        = "requeued"          // offered again after a lost or refused dispatch

@@ -213,6 +213,7 @@ type Departure struct {
 	Agent     string
 	SingleUse bool  // it never comes back
 	Fences    bool  // it starts nothing before its answer to the dispatch was acknowledged, and may at once after that
+	Reboots   bool  // its host was about to reboot
 	Deadline  int64 // until when the job waits for it
 }
 
@@ -229,6 +230,11 @@ func AgentGone(run Run, job Job, d Departure, now int64) Outcome {
 	agent := d.Agent
 	if job.Status.Terminal() || !job.Row.heldBy(agent) {
 		return ignored("the job has ended or is with another agent")
+	}
+	if d.Reboots && !d.SingleUse {
+		if o, decided := rebooted(run, job, agent, d.Fences, now); decided {
+			return o
+		}
 	}
 	switch {
 	case job.stopping(run) && (d.SingleUse || !job.Row.mayRun(d.Fences) || run.Cancel == nil || run.Cancel.Forced):
@@ -260,10 +266,16 @@ func recovering(job Job, agent string, deadline int64) Outcome {
 }
 
 // RecoveryExpired decides about a job whose agent did not come back in time. Only a job whose dispatch was never
-// answered is offered again: from its answer on an agent may run it, cut off as it is, and no job runs twice at once.
-func RecoveryExpired(run Run, job Job, now int64) Outcome {
+// answered is offered again: from its answer on an agent may run it, cut off as it is, and no job runs twice at once. reboots
+// tells that the agent's host was about to reboot, which nobody saw as long as the server itself was away.
+func RecoveryExpired(run Run, job Job, reboots bool, now int64) Outcome {
 	if job.Status.Terminal() || job.Row == nil || job.Row.Status != ci.QueueRecovering {
 		return ignored("the job is not recovering")
+	}
+	if reboots {
+		if o, decided := rebooted(run, job, job.Row.AgentID, true, now); decided {
+			return o
+		}
 	}
 	switch {
 	case run.Cancel != nil:
@@ -288,6 +300,7 @@ type Return struct {
 	Fresh    bool  // the connection is new, so nothing sent before is still on its way
 	Truthful bool  // the agent lists a job until its end is acknowledged, so one it does not list is lost
 	Fences   bool  // see Departure
+	Rebooted bool  // its host was about to reboot when it was seen last
 	Deadline int64 // of the recovery, should one begin
 }
 
@@ -302,6 +315,13 @@ func Returned(run Run, job Job, r Return, now int64) Outcome {
 		return reclaim(run, job, agent, now)
 	case !r.Fresh:
 		return Outcome{} // the dispatch may be on its way; its deadline decides
+	}
+	if r.Rebooted {
+		if o, decided := rebooted(run, job, agent, r.Fences, now); decided {
+			return o
+		}
+	}
+	switch {
 	case run.Cancel != nil || job.Status == ci.JobCancelling:
 		return cancelHere(run, job, now) // the agent no longer has it: there is nothing left to stop
 	case !job.Row.mayRun(r.Fences):

@@ -35,7 +35,7 @@ func TestAnAgentThatIsCutOffWhileItCleansUpMayComeBack(t *testing.T) {
 			if back := Returned(run, job, Return{Agent: "a", Listed: true, Fresh: true}, 2); len(back.Effects) != 1 || len(back.Ended) != 0 {
 				t.Errorf("on its return %+v", back)
 			}
-			if late := RecoveryExpired(run, job, 10); len(late.Ended) != 1 || late.Jobs[0].Status != ci.JobCancelled {
+			if late := RecoveryExpired(run, job, false, 10); len(late.Ended) != 1 || late.Jobs[0].Status != ci.JobCancelled {
 				t.Errorf("when it does not come back %+v", late)
 			}
 		})

@@ -36,7 +36,7 @@ func newWorld(t *rapid.T) *world {
 	failFast := rapid.Bool().Draw(t, "fail fast")
 	var planned []Planned
 	for i := range n {
-		job := Job{ID: fmt.Sprint("j", i), Name: fmt.Sprint("j", i), Position: i, Status: ci.JobPending}
+		job := Job{ID: fmt.Sprint("j", i), Name: fmt.Sprint("j", i), Kind: ci.KindStandard, Position: i, Status: ci.JobPending}
 		p := Planned{Job: job}
 		for u := range i {
 			if rapid.IntRange(0, 3).Draw(t, "edge") == 0 {
@@ -258,19 +258,19 @@ func (w *world) step() {
 			}
 		},
 		"agent gone": func() {
-			w.apply(AgentGone(w.run, seen(j), Departure{Agent: agent, SingleUse: w.singleUse, Fences: true, Deadline: w.now + 10}, w.now))
+			w.apply(AgentGone(w.run, seen(j), w.departure(agent), w.now))
 		},
 		"agent died": func() {
 			if w.running[j.ID] == agent {
 				delete(w.running, j.ID)
 			}
-			w.apply(AgentGone(w.run, seen(j), Departure{Agent: agent, SingleUse: w.singleUse, Fences: true, Deadline: w.now + 10}, w.now))
+			w.apply(AgentGone(w.run, seen(j), w.departure(agent), w.now))
 		},
 		"returned": func() {
-			r := Return{Agent: agent, Listed: w.running[j.ID] == agent, Fresh: true, Truthful: true, Fences: true, Deadline: w.now + 10}
+			r := Return{Agent: agent, Listed: w.running[j.ID] == agent, Fresh: true, Truthful: true, Fences: true, Rebooted: w.reboots(), Deadline: w.now + 10}
 			w.apply(Returned(w.run, seen(j), r, w.now))
 		},
-		"recovery expired": func() { w.apply(RecoveryExpired(w.run, seen(j), w.now)) },
+		"recovery expired": func() { w.apply(RecoveryExpired(w.run, seen(j), w.reboots(), w.now)) },
 		"stale":            func() { w.apply(Stale(seen(j), 5000, w.now)) },
 		"queue expired":    func() { w.apply(QueueExpired(seen(j), agent == "a", "", w.now)) },
 		"cancel":           func() { w.cancel(rapid.Bool().Draw(w.t, "force")) },
@@ -290,6 +290,13 @@ func (w *world) step() {
 	if name == "start" || name == "ack" {
 		w.past = append(w.past, commands[name])
 	}
+}
+
+// reboots tells whether the host of the agent was about to reboot.
+func (w *world) reboots() bool { return rapid.IntRange(0, 3).Draw(w.t, "reboots") == 0 }
+
+func (w *world) departure(agent string) Departure {
+	return Departure{Agent: agent, SingleUse: w.singleUse, Fences: true, Reboots: w.reboots(), Deadline: w.now + 10}
 }
 
 func rejected(run Run, job Job, agent string, now int64) Outcome {
@@ -352,7 +359,7 @@ func (w *world) drain() {
 			case c.Row.Status == ci.QueuePending:
 				w.apply(QueueExpired(c, false, "", w.now))
 			case c.Row.Status == ci.QueueRecovering:
-				w.apply(RecoveryExpired(w.run, c, w.now))
+				w.apply(RecoveryExpired(w.run, c, false, w.now))
 			case c.Row.Unanswered:
 				w.apply(AckExpired(w.run, c, c.Row.AgentID, w.now))
 			case c.Status == ci.JobRunning:

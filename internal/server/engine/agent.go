@@ -198,10 +198,15 @@ func (e *Engine) Connected(ctx context.Context, agentID string, inFlight []wire.
 		return nil, err
 	}
 	r := lifecycle.Return{Agent: agentID, Fresh: fresh, Truthful: slices.Contains(agent.Features, wire.FeatureFrameAck),
-		Fences: slices.Contains(agent.Features, wire.FeatureStartFence)}
+		Fences: slices.Contains(agent.Features, wire.FeatureStartFence), Rebooted: e.reboots(agent)}
 	for _, row := range rows {
 		r.Listed = slices.ContainsFunc(inFlight, func(j wire.InFlightJob) bool { return j.JobID == row.JobID })
 		if err := e.returned(ctx, row.JobID, r); err != nil {
+			return nil, err
+		}
+	}
+	if fresh {
+		if err := e.hostIsBack(ctx, agent); err != nil {
 			return nil, err
 		}
 	}
@@ -258,7 +263,7 @@ func (e *Engine) Lost(ctx context.Context, agentID, _ string) error {
 	var failed error
 	for _, row := range rows {
 		failed = errors.Join(failed, e.gone(ctx, row.JobID, lifecycle.Departure{Agent: agentID, SingleUse: agent.SingleUse(),
-			Fences: slices.Contains(agent.Features, wire.FeatureStartFence)}))
+			Fences: slices.Contains(agent.Features, wire.FeatureStartFence), Reboots: e.reboots(agent)}))
 	}
 	return failed
 }

@@ -109,7 +109,7 @@ func (e *Engine) sweepRecoveries(ctx context.Context, now int64) error {
 	if err != nil {
 		return err
 	}
-	return each(ctx, rows, func(row queue.Row) error { return e.onJob(ctx, row.JobID, lifecycle.RecoveryExpired) })
+	return each(ctx, rows, func(row queue.Row) error { return e.recoveryExpired(ctx, row) })
 }
 
 func (e *Engine) sweepExpired(ctx context.Context, now int64) error {
