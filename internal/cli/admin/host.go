@@ -45,10 +45,13 @@ func (a *admin) hostListCommand() *cobra.Command {
 	}
 }
 
-// hostStatus tells a host that has no agent from one whose agent is away.
+// hostStatus tells a host that has no agent from one whose agent is away, and one that is expected back from one that is not.
 func hostStatus(h adminwire.Host) string {
-	if h.Uninitialized {
+	switch {
+	case h.Uninitialized:
 		return "no agent"
+	case !h.RebootUntil.IsZero():
+		return h.Status + ", reboots until " + console.When(h.RebootUntil)
 	}
 	return h.Status
 }

@@ -79,6 +79,8 @@ func stepEnd(s adminwire.ExplainedStep) string {
 // candidate says how an agent stands to a waiting job.
 func candidate(c adminwire.Candidate) string {
 	switch {
+	case c.Fits && !c.RebootUntil.IsZero():
+		return c.AgentID + " fits, and its host reboots, until " + console.When(c.RebootUntil)
 	case !c.AwaySince.IsZero():
 		return c.AgentID + " fits and is not connected since " + console.When(c.AwaySince)
 	case !c.Fits:

@@ -51,6 +51,8 @@ type Candidate struct {
 	AwaySince Time       `json:"awaySince"`          // not connected since then; null for a connected one
 	Draining  bool       `json:"draining,omitempty"` // its node gives out no jobs now
 	Node      string     `json:"node,omitempty"`     // then, its id
+	// RebootUntil is when its host is to be back from a reboot; it gets no jobs until then. Absent without one.
+	RebootUntil Time `json:"rebootUntil,omitzero"`
 }
 
 // Full tells whether the agent has no room for another job.

@@ -16,8 +16,9 @@ type Host struct {
 	Labels              []string       `json:"labels"`  // declared ones and its agent's
 	MandatoryLabels     []string       `json:"mandatoryLabels"`
 	Properties          map[string]any `json:"properties"`
-	Uninitialized       bool           `json:"uninitialized"`      // it was declared and has no agent
-	Declared            *Declaration   `json:"declared,omitempty"` // absent when nobody declared it
+	Uninitialized       bool           `json:"uninitialized"`        // it was declared and has no agent
+	RebootUntil         Time           `json:"rebootUntil,omitzero"` // when it is to be back from a reboot; absent without one
+	Declared            *Declaration   `json:"declared,omitempty"`   // absent when nobody declared it
 }
 
 // HostList is the roster by id.

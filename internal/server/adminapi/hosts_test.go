@@ -38,6 +38,15 @@ func TestHostsAreDeclaredShownAndForgotten(t *testing.T) {
 		}
 		call(t, s, s.Owner, "DELETE", host, nil).want(t, 409, "its agent is connected")
 		err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			_, err := fleet.AwaitReboot(ctx, tx, "web-3", "c", 1_767_226_500_000)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call(t, s, s.Auditor, "GET", host, nil).want(t, 200, `"rebootUntil":"2026-01-01T00:15:00.000Z"`)
+		call(t, s, s.Auditor, "GET", "/api/v1/admin/hosts", nil).want(t, 200, `"rebootUntil":"2026-01-01T00:15:00.000Z"`)
+		err = db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
 			_, err := fleet.Gone(ctx, tx, "web-3", "c", 9)
 			return err
 		})

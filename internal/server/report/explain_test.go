@@ -101,6 +101,15 @@ func (f *floor) agentAt(node, id string, labels, mandatory []string) {
 	}))
 }
 
+// reboots notes that the host of an agent is back from a reboot within so many milliseconds.
+func (f *floor) reboots(agent string, within int64) {
+	f.t.Helper()
+	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := fleet.AwaitReboot(ctx, tx, agent, "c", f.millis+within)
+		return err
+	}))
+}
+
 // claim gives a job to an agent, without its answer.
 func (f *floor) claim(job, agent string, attempt int) {
 	f.t.Helper()
@@ -313,6 +322,41 @@ var situations = []struct {
 		f.node("there", true)
 		f.register("other", plan.Plan{Jobs: []plan.Job{job("first", on("linux"))}})
 		f.claim("id-first", "a-1", 1)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+	}},
+	{"reboot of a host that the job is pinned to", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.agent("a-2", []string{"linux"}, nil)
+		f.reboots("a-1", 900_000)
+		must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			_, err := fleet.Gone(ctx, tx, "a-1", "c", f.millis)
+			return err
+		}))
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", label.Selector{Pin: "a-1"})}})
+	}},
+	{"reboot of all hosts", func(f *floor) {
+		for i, id := range []string{"a-1", "a-2"} {
+			f.agent(id, []string{"linux"}, nil)
+			f.reboots(id, int64(i+1)*60_000)
+		}
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+	}},
+	{"reboot beside a busy agent and a draining node", func(f *floor) {
+		f.agentAt("here", "a-1", []string{"linux"}, nil)
+		f.agentAt("here", "a-2", []string{"linux"}, nil)
+		f.agentAt("there", "a-3", []string{"linux", "gpu"}, nil)
+		f.node("here", false)
+		f.node("there", true)
+		f.reboots("a-2", 900_000)
+		f.register("other", plan.Plan{Jobs: []plan.Job{job("first", on("linux"))}})
+		f.claim("id-first", "a-1", 1)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+	}},
+	{"reboot and a draining node", func(f *floor) {
+		f.agentAt("here", "a-1", []string{"linux"}, nil)
+		f.agentAt("there", "a-2", []string{"linux"}, nil)
+		f.node("there", true)
+		f.reboots("a-1", 900_000)
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
 	}},
 	{"bring-up", func(f *floor) {

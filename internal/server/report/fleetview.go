@@ -102,7 +102,8 @@ func (v fleetView) candidates(s label.Selector) []adminwire.Candidate {
 
 func (v fleetView) candidate(a fleet.Agent, missing []string) adminwire.Candidate {
 	c := adminwire.Candidate{AgentID: a.ID, Fits: len(missing) == 0, Missing: append([]string{}, missing...), Running: []string{},
-		Busy: append([]adminwire.Occupant{}, v.busy[a.ID]...), Slots: max(a.MaxConcurrency, 1), AwaySince: adminwire.At(a.DisconnectedAt)}
+		Busy: append([]adminwire.Occupant{}, v.busy[a.ID]...), Slots: max(a.MaxConcurrency, 1), AwaySince: adminwire.At(a.DisconnectedAt),
+		RebootUntil: adminwire.At(a.RebootUntil)}
 	if a.Connected() && v.draining[a.NodeID] {
 		c.Draining, c.Node = true, a.NodeID
 	}

@@ -58,6 +58,7 @@ func host(m fleet.Member, busy []adminwire.Occupant) adminwire.Host {
 	if a := m.Agent; a != nil {
 		h.LifecycleClass, h.LastSeen, h.Platform, h.Arch, h.Version = a.Lifecycle, adminwire.At(a.LastSeenAt), a.Platform, a.Arch, a.Version
 		h.MaxConcurrency, h.MandatoryLabels = a.MaxConcurrency, a.MandatoryLabels
+		h.RebootUntil = adminwire.At(a.RebootUntil)
 		maps.Copy(h.Properties, a.Properties)
 		if a.Connected() {
 			h.Status, h.ConnectedInstanceID = hostReady, &a.NodeID

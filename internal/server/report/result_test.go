@@ -140,13 +140,20 @@ func TestHostsShowWhatTheyRun(t *testing.T) {
 		if len(hosts) != 1 || hosts[0].Status != "ready" || *hosts[0].ConnectedInstanceID != "n" || hosts[0].Running[0] != "id-build" {
 			t.Errorf("hosts %+v", hosts)
 		}
+		if !hosts[0].RebootUntil.IsZero() {
+			t.Errorf("it reboots until %v", hosts[0].RebootUntil)
+		}
+		must(t, db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			_, err := fleet.AwaitReboot(ctx, tx, "a-1", "c", now+1000)
+			return err
+		}))
 		must(t, db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
 			_, err := fleet.Gone(ctx, tx, "a-1", "c", now)
 			return err
 		}))
 		hosts, err = report.Hosts(t.Context(), db.Read())
 		must(t, err)
-		if hosts[0].Status != "unreachable" || hosts[0].ConnectedInstanceID != nil {
+		if hosts[0].Status != "unreachable" || hosts[0].ConnectedInstanceID != nil || hosts[0].RebootUntil.UnixMilli() != now+1000 {
 			t.Errorf("after its connection ended: %+v", hosts[0])
 		}
 	})

@@ -76,46 +76,26 @@ func clock(millis int64) string { return adminwire.At(millis).Format("15:04:05Z"
 func (v fleetView) pending(w waiting) ci.Reason {
 	candidates := v.candidates(w.selector)
 	line := map[string]any{"ahead": w.ahead, "attempts": w.entry.Attempts, "connected": v.connected}
-	var fitting, open, free, drained []adminwire.Candidate // open: their nodes give out jobs
-	for _, c := range candidates {
-		if !c.Fits || !c.AwaySince.IsZero() {
-			continue
-		}
-		fitting = append(fitting, c)
-		if c.Draining {
-			drained = append(drained, c)
-			continue
-		}
-		open = append(open, c)
-		if !c.Full() {
-			free = append(free, c)
-		}
-	}
-	line["fitting"], line["busy"] = len(fitting), len(fitting)-len(free)
-	if len(drained) > 0 {
-		line["drainingNodes"] = nodesOf(drained)
-	}
+	s := standingOf(candidates)
+	s.describe(line)
 	nobody := v.nobodyHas(w.selector)
 	if len(nobody) > 0 {
 		line["labelsNobodyHas"] = nobody
 	}
 	code, message := ci.ReasonNoAgent, ""
 	switch {
-	case len(fitting) == 0:
+	case len(s.fitting) == 0 && len(s.rebooting) == 0:
 		message = v.nobodyFits(w.selector, nobody, candidates)
 		if w.provisioning != "" {
 			message += "; starting one failed: " + w.provisioning
 			line["provisioningError"] = w.provisioning
 		}
-	case len(open) == 0:
-		code, message = ci.ReasonDraining, allDrained(drained)
-	case len(free) == 0:
-		code, message = ci.ReasonQueued, fmt.Sprintf("%s; %s in line before it", allBusy(open, len(drained) > 0), plural(w.ahead, "job"))
-		if len(drained) > 0 {
-			message += "; " + alsoDrained(drained)
-		}
+	case len(s.open) == 0:
+		code, message = s.closed()
+	case len(s.free) == 0:
+		code, message = ci.ReasonQueued, fmt.Sprintf("%s; %s in line before it%s", allBusy(s.open, s.others()), plural(w.ahead, "job"), s.also())
 	default:
-		code, message = ci.ReasonQueued, fmt.Sprintf("agent %s fits and is free; %s in line before it", free[0].AgentID, plural(w.ahead, "job"))
+		code, message = ci.ReasonQueued, fmt.Sprintf("agent %s fits and is free; %s in line before it", s.free[0].AgentID, plural(w.ahead, "job"))
 	}
 	return ci.NewReason(code, message+again(w), line)
 }
@@ -141,37 +121,6 @@ func (v fleetView) nobodyFits(s label.Selector, nobody []string, candidates []ad
 	return message
 }
 
-// allDrained names the nodes that the agents which fit are connected to.
-func allDrained(drained []adminwire.Candidate) string {
-	nodes := nodesOf(drained)
-	switch {
-	case len(drained) == 1:
-		return fmt.Sprintf("the only agent that fits, %s, is connected to node %s, which drains: it gives out no jobs", drained[0].AgentID, nodes[0])
-	case len(nodes) == 1:
-		return fmt.Sprintf("all %d agents that fit are connected to node %s, which drains: it gives out no jobs", len(drained), nodes[0])
-	}
-	return fmt.Sprintf("all %d agents that fit are connected to nodes that drain, %s: they give out no jobs", len(drained), shortList(nodes))
-}
-
-// alsoDrained tells of agents that would fit if their nodes gave out jobs.
-func alsoDrained(drained []adminwire.Candidate) string {
-	nodes := nodesOf(drained)
-	if len(drained) == 1 {
-		return fmt.Sprintf("agent %s fits, too, and its node %s drains", drained[0].AgentID, nodes[0])
-	}
-	return fmt.Sprintf("%d more fit, and their nodes drain: %s", len(drained), shortList(nodes))
-}
-
-// nodesOf are the nodes of agents, each once.
-func nodesOf(agents []adminwire.Candidate) []string {
-	var nodes []string
-	for _, a := range agents {
-		nodes = append(nodes, a.Node)
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
-}
-
 func shortList(names []string) string {
 	text := strings.Join(names[:min(len(names), ci.MaxListEntries)], ", ")
 	if more := len(names) - ci.MaxListEntries; more > 0 {
@@ -181,10 +130,10 @@ func shortList(names []string) string {
 }
 
 // allBusy names the jobs when only one agent fits, since they are then what is waited for; else who has been busy longest.
-// drained tells that others fit, too, and get no jobs.
-func allBusy(fitting []adminwire.Candidate, drained bool) string {
+// others tells that more fit and get no jobs.
+func allBusy(fitting []adminwire.Candidate, others bool) string {
 	one, many := "fits", "fit"
-	if drained {
+	if others {
 		one, many = "fits and gets jobs", "fit and get jobs"
 	}
 	if len(fitting) == 1 {
