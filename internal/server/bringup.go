@@ -21,7 +21,7 @@ import (
 // bootstrapLife is how long the token lives that admits a started agent.
 const bootstrapLife = 10 * time.Minute
 
-// bringUps hands out what an agent needs to start another one on a declared host.
+// bringUps hands out what an agent needs to reach a declared host: to start another one there, or to let it boot.
 type bringUps struct {
 	db      *store.DB
 	tokens  *auth.Tokens
@@ -39,28 +39,33 @@ func (b bringUps) Begin(ctx context.Context, caller hub.Caller, target string) (
 			if err != nil {
 				return err
 			}
-			return b.tokens.Record(ctx, tx, entryOf(caller, target, auth.OutcomeAllowed, ""))
+			return b.tokens.Record(ctx, tx, entryOf(caller, actionBringUp, target, nil))
 		})
 		return answer, err
 	}
-	outcome, why := auth.OutcomeAllowed, ""
-	if err != nil {
-		outcome, why = auth.OutcomeDenied, err.Error()
-	}
-	b.tokens.Note(ctx, entryOf(caller, target, outcome, why))
+	b.tokens.Note(ctx, entryOf(caller, actionBringUp, target, err))
 	return answer, err
 }
 
-func entryOf(caller hub.Caller, target, outcome, why string) auth.Entry {
-	return auth.Entry{ActorType: "agent", ActorID: caller.AgentID, Action: "host.bring_up", Source: "agent", TargetType: "host", TargetID: target,
-		Outcome: outcome, Error: why}
+// What agents did, as the access log names it.
+const (
+	actionBringUp = "host.bring_up"
+	actionPreBoot = "host.pre_boot_send"
+)
+
+func entryOf(caller hub.Caller, action, target string, refusal error) auth.Entry {
+	e := auth.Entry{ActorType: "agent", ActorID: caller.AgentID, Action: action, Source: "agent", TargetType: "host", TargetID: target}
+	if refusal != nil {
+		e.Outcome, e.Error = auth.OutcomeDenied, refusal.Error()
+	}
+	return e
 }
 
 // prepare finds all but the token. A label that an agent gave itself opens nothing here: the answer holds a private key.
 func (b bringUps) prepare(ctx context.Context, caller hub.Caller, target string) (hub.BringUp, error) {
 	none := hub.BringUp{}
-	if !slices.Contains(caller.Granted, plan.CapabilitySSH) {
-		return none, hub.Refuse("the token of agent %s does not name the label %s", caller.AgentID, plan.CapabilitySSH)
+	if err := mayReach(caller); err != nil {
+		return none, err
 	}
 	agent, err := fleet.Get(ctx, b.db.Read(), target)
 	if err == nil && agent.Connected() {
@@ -69,16 +74,7 @@ func (b bringUps) prepare(ctx context.Context, caller hub.Caller, target string)
 	if err != nil && !errors.Is(err, fleet.ErrUnknown) {
 		return none, err
 	}
-	host, err := fleet.Declared(ctx, b.db.Read(), target)
-	switch {
-	case errors.Is(err, fleet.ErrUnknown):
-		return none, hub.Refuse("no host is declared under the id %s", target)
-	case err != nil:
-		return none, err
-	case host.Reach.Address == "":
-		return none, hub.Refuse("host %s was declared without an address", target)
-	}
-	key, err := b.key(ctx, host)
+	reach, key, err := b.way(ctx, target)
 	if err != nil {
 		return none, err
 	}
@@ -86,10 +82,31 @@ func (b bringUps) prepare(ctx context.Context, caller hub.Caller, target string)
 	if err != nil {
 		return none, err
 	}
-	r := host.Reach
-	return hub.BringUp{BroughtUp: true, PrivateKey: key, TargetAgentID: target, OrchestratorURL: address,
-		Reach:  &hub.Reach{AgentID: target, Address: r.Address, SSHUser: r.User, SSHPort: r.Port, HostKey: r.HostKey},
+	return hub.BringUp{BroughtUp: true, PrivateKey: key, TargetAgentID: target, OrchestratorURL: address, Reach: &reach,
 		Labels: []string{"kici:init", "kici:privileged:root", "kici:host:" + target}}, nil
+}
+
+func mayReach(caller hub.Caller) error {
+	if !slices.Contains(caller.Granted, plan.CapabilitySSH) {
+		return hub.Refuse("the token of agent %s does not name the label %s", caller.AgentID, plan.CapabilitySSH)
+	}
+	return nil
+}
+
+// way is how SSH gets to a declared host, and the private key for it.
+func (b bringUps) way(ctx context.Context, target string) (reach hub.Reach, key string, err error) {
+	host, err := fleet.Declared(ctx, b.db.Read(), target)
+	switch {
+	case errors.Is(err, fleet.ErrUnknown):
+		return reach, "", hub.Refuse("no host is declared under the id %s", target)
+	case err != nil:
+		return reach, "", err
+	case host.Reach.Address == "":
+		return reach, "", hub.Refuse("host %s was declared without an address", target)
+	}
+	key, err = b.key(ctx, host)
+	r := host.Reach
+	return hub.Reach{AgentID: target, Address: r.Address, SSHUser: r.User, SSHPort: r.Port, HostKey: r.HostKey}, key, err
 }
 
 // key reads the private key of a host.

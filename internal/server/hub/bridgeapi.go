@@ -15,11 +15,24 @@ import (
 // local names, to jobs, what belongs to this node.
 const local = "local"
 
-// apiMethods are the questions about the fleet that a job may ask. The error is for the job to read.
-var apiMethods = map[string]func(h *Hub, ctx context.Context, params json.RawMessage) (any, error){
-	"infrastructure.list": (*Hub).infrastructure,
-	"inventory.query":     (*Hub).inventoryQuery,
-	"inventory.get":       (*Hub).inventoryGet,
+// apiMethod answers a call of the agent API. An error made by Refuse is for the job to read.
+type apiMethod func(ctx context.Context, params json.RawMessage) (any, error)
+
+// apiMethod finds the method of a name: a question about the fleet, or something that depends on which agent asks.
+func (c *conn) apiMethod(name string) (apiMethod, bool) {
+	switch name {
+	case "infrastructure.list":
+		return c.hub.infrastructure, true
+	case "inventory.query":
+		return c.hub.inventoryQuery, true
+	case "inventory.get":
+		return c.hub.inventoryGet, true
+	case methodBringUp:
+		return c.bringUp(), c.hub.BringUps != nil
+	case methodPreBoot:
+		return c.preBoot(), c.hub.BringUps != nil
+	}
+	return nil, false
 }
 
 // apiRequest answers a call of the agent API. One that names a job is answered only to the job's agent. The fleet is read
@@ -34,11 +47,7 @@ func (c *conn) apiRequest(ctx context.Context, m wire.APIRequest) error {
 			return err
 		}
 	}
-	if m.Method == methodBringUp && c.hub.BringUps != nil {
-		c.bringUp(m)
-		return nil
-	}
-	method, ok := apiMethods[m.Method]
+	method, ok := c.apiMethod(m.Method)
 	if !ok {
 		c.answer(wire.APIResponse{RequestID: m.RequestID, Error: fmt.Sprintf("Unknown API method '%s'", m.Method)})
 		return nil
@@ -55,9 +64,9 @@ func (e *badParams) Error() string { return e.text }
 // apiTrouble is all that a job learns of an error that is not its own.
 const apiTrouble = "internal error"
 
-func (h *Hub) callAPI(ctx context.Context, method func(*Hub, context.Context, json.RawMessage) (any, error), m wire.APIRequest) wire.APIResponse {
+func (h *Hub) callAPI(ctx context.Context, method apiMethod, m wire.APIRequest) wire.APIResponse {
 	answer := wire.APIResponse{RequestID: m.RequestID}
-	result, err := method(h, ctx, m.Params)
+	result, err := method(ctx, m.Params)
 	if err == nil {
 		answer.Result, err = json.Marshal(result)
 	}

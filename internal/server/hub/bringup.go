@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-
-	"kici/internal/core/wire"
 )
 
-// methodBringUp is the call of an agent that reaches other hosts by SSH: it asks for what it needs to start an agent on one.
-const methodBringUp = "kici.ensureInitRunner"
+// What an agent asks for that reaches other hosts by SSH.
+const (
+	methodBringUp = "kici.ensureInitRunner" // to start an agent on a host
+	methodPreBoot = "kici.preBootSend"      // to give a host a secret that it waits for before it boots
+)
 
 // Caller is an agent that asks for something that not every agent may have.
 type Caller struct {
@@ -17,10 +18,12 @@ type Caller struct {
 	Granted []string // labels that its token names; nil for a token that admits any
 }
 
-// BringUps hands out what is needed to start an agent on a declared host.
+// BringUps hands out what is needed to reach a declared host.
 type BringUps interface {
 	// Begin answers a call for the host of an agent. An error made by Refuse is for the job to read.
 	Begin(ctx context.Context, caller Caller, targetAgentID string) (BringUp, error)
+	// PreBoot answers a call for what a host is to be sent before it boots, but for the command and its port.
+	PreBoot(ctx context.Context, caller Caller, targetAgentID, inputSecret string) (PreBoot, error)
 }
 
 // BringUp is the answer. Without BroughtUp nothing else is set: the host has an agent that is connected.
@@ -46,16 +49,18 @@ type Reach struct {
 // Refuse is an error that a job is told.
 func Refuse(format string, args ...any) error { return &badParams{fmt.Sprintf(format, args...)} }
 
-func (c *conn) bringUp(m wire.APIRequest) {
-	caller := Caller{AgentID: c.name(), Granted: c.token.Labels}
-	begin := func(h *Hub, ctx context.Context, raw json.RawMessage) (any, error) {
+// caller is who asks. It is for the reader of the connection, which alone may read its token.
+func (c *conn) caller() Caller { return Caller{AgentID: c.name(), Granted: c.token.Labels} }
+
+func (c *conn) bringUp() apiMethod {
+	caller := c.caller()
+	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var q struct {
 			TargetAgentID string `json:"targetAgentId"`
 		}
 		if err := decodeParams(raw, &q); err != nil || q.TargetAgentID == "" {
 			return nil, Refuse("%s: targetAgentId must be the id of an agent", methodBringUp)
 		}
-		return h.BringUps.Begin(ctx, caller, q.TargetAgentID)
+		return c.hub.BringUps.Begin(ctx, caller, q.TargetAgentID)
 	}
-	c.aside("", func(ctx context.Context) { c.answer(c.hub.callAPI(ctx, begin, m)) })
 }
