@@ -34,6 +34,8 @@ type Config struct {
 	} `key:"instance"`
 	AgentAuth         string        `key:"agentAuth" env:"KICI_AGENT_AUTH" default:"token" enum:"token|none" help:"none lets every agent register without a token."`
 	MaxReconnectDelay time.Duration `key:"agentMaxReconnectDelayMs" env:"KICI_AGENT_MAX_RECONNECT_DELAY_MS" default:"60000" min:"100" unit:"ms" help:"Longest pause of an agent before it connects again. A job waits twice as long for its lost agent."`
+	RebootDeadline    time.Duration `key:"hostRebootDeadlineMs" env:"KICI_HOST_REBOOT_DEADLINE_MS" default:"900000" min:"1000" max:"86400000" unit:"ms" help:"Within which a host is back from a reboot that a job asked for. Until then its agent gets no jobs."`
+	OwnHost           string        `key:"orchestratorHostAgentId" env:"KICI_ORCHESTRATOR_HOST_AGENT_ID" help:"Id of the agent on the machine of this server. A job that asks for a reboot of that machine is refused."`
 	Queue             struct {
 		MaxDepth int           `key:"maxDepth" env:"KICI_QUEUE_MAX_DEPTH" default:"100000" min:"1" help:"Pending jobs above which no new run is admitted."`
 		Pressure int           `key:"backpressureThreshold" env:"KICI_QUEUE_BACKPRESSURE_THRESHOLD" default:"100" min:"0" help:"Pending jobs above which the log warns that agents are missing, 0 never."`
@@ -151,6 +153,7 @@ func (c Config) Settings() (Settings, error) {
 	s.RunMaxAge, s.LogMaxAge, s.LogMaxTotal = c.RunMaxAge, c.StepLogs.MaxAge, c.StepLogs.MaxTotal
 	s.BootstrapToken = c.Secrets.BootstrapToken
 	s.Hub.NoAuth = c.AgentAuth == "none"
+	s.Hub.RebootDeadline, s.Hub.OwnHost = c.RebootDeadline, c.OwnHost
 	s.Inbox.DedupTTL = c.DedupTTL
 	s.Storage = c.storage()
 	s.Events = events.Settings{MaxChainDepth: c.EventRouter.MaxChainDepth, PerMinute: c.EventRouter.PerMinute, TTL: c.EventRouter.TTL, SweepEvery: c.EventRouter.Cleanup}
@@ -216,7 +219,7 @@ var foreign = []string{
 var withoutEffect = []string{
 	"KICI_AUTO_MIGRATE", "KICI_CLUSTER_*", "KICI_SERVER_TLS_CERT_PATH", "KICI_LOG_DIR", "KICI_LOG_MAX_SIZE", "KICI_LOG_RETENTION_DAYS",
 	"KICI_PLATFORM_*", "KICI_DASHBOARD_URL", "KICI_WEBHOOK_*", "KICI_PROVENANCE_*", "KICI_ORCHESTRATOR_*", "KICI_SKIP_S3_SENTINEL_VALIDATION",
-	"KICI_AGENT_TOKEN_TTL_MS", "KICI_ROSTER_*", "KICI_HOST_REBOOT_DEADLINE_MS", "KICI_MAX_FANOUT_HOSTS",
+	"KICI_AGENT_TOKEN_TTL_MS", "KICI_ROSTER_*", "KICI_MAX_FANOUT_HOSTS",
 	"KICI_STALE_DETECTOR_SCAN_INTERVAL_MS", "KICI_SCALER_*", "KICI_MACHINE_LEDGER_DIR", "KICI_REROUTE_*", "KICI_MAX_GITHUB_PAYLOAD_BYTES",
 	"KICI_LOCK_FILE_MAX_BYTES", "KICI_EVENT_LOG_*", "KICI_EVENT_ROUTER_MAX_DISPATCH_ATTEMPTS",
 	"KICI_EVENT_ROUTER_LEASE_*", "KICI_EVENT_ROUTER_RETRY_*", "KICI_GITHUB_*", "KICI_LOCKFILE_*", "KICI_CACHE_BUILD_TIMEOUT_MS",

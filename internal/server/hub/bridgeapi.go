@@ -27,6 +27,10 @@ func (c *conn) apiMethod(name string) (apiMethod, bool) {
 		return c.hub.inventoryQuery, true
 	case "inventory.get":
 		return c.hub.inventoryGet, true
+	case methodRequestReboot:
+		return c.requestReboot, true
+	case methodCancelReboot:
+		return c.cancelReboot, true
 	case methodBringUp:
 		return c.bringUp(), c.hub.BringUps != nil
 	case methodPreBoot:

@@ -40,6 +40,8 @@ type conn struct {
 	active int             // jobs that the agent said it has
 	// Jobs that were taken away from the agent and that it still has to end. Until then it is offered nothing.
 	withdrawn map[string]bool
+	// rebootUntil is when the host is to be back from a reboot, epoch milliseconds; until then the agent is offered nothing.
+	rebootUntil int64
 
 	heard   atomic.Int64 // when the last frame came, after hub.epoch, in nanoseconds
 	busy    atomic.Bool  // a frame is being applied or the reader is held back: silence is ours

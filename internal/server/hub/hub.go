@@ -92,6 +92,9 @@ type Settings struct {
 	Violations      int           // frames about other agents' jobs within ViolationWindow that end the connection
 	ViolationWindow time.Duration //
 	RosterTTL       time.Duration // how long an ephemeral agent that has gone is remembered
+
+	RebootDeadline time.Duration // within which a host is back from a reboot for which its agent names no time
+	OwnHost        string        // id of the agent on the machine of this server, which no job may reboot; "" = none
 }
 
 // DefaultSettings are those of a server without configuration.
@@ -103,6 +106,7 @@ func DefaultSettings() Settings {
 		MonitorEvery: 5 * time.Second, UnhealthyAfter: 90 * time.Second, DeadAfter: 180 * time.Second, FastDeadAfter: 20 * time.Second,
 		WriteTimeout: 30 * time.Second, ApplyTimeout: 30 * time.Second,
 		Violations: 5, ViolationWindow: time.Minute, RosterTTL: 30 * time.Minute,
+		RebootDeadline: 15 * time.Minute,
 	}
 }
 

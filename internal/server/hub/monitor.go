@@ -28,7 +28,7 @@ func (h *Hub) watch(ctx context.Context) error {
 	h.checkConnections()
 	h.dropMetrics()
 	h.retryDepartures(ctx)
-	return errors.Join(h.touch(ctx), h.forget(ctx))
+	return errors.Join(h.touch(ctx), h.forget(ctx), h.giveUpReboots(ctx))
 }
 
 // checkConnections closes connections whose peer is silent for too long, or whose token has expired.

@@ -145,11 +145,12 @@ func (h *Hub) lose(ctx context.Context, agentID string, d *departure) error {
 
 // Ready lists the agents that may be offered work, by name. The slice is the caller's.
 func (h *Hub) Ready() []dispatch.Agent {
+	now := h.Clock.Millis()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := make([]dispatch.Agent, 0, len(h.sorted))
 	for _, c := range h.sorted {
-		if !c.ready || c.hold != "" || len(c.withdrawn) > 0 || c.isClosing() {
+		if !c.ready || c.hold != "" || len(c.withdrawn) > 0 || c.rebootUntil > now || c.isClosing() {
 			continue
 		}
 		r := c.agent.Load()
