@@ -24,20 +24,23 @@ const MaxBundle = 1 << 20
 
 // Failures are what a verdict holds against a bundle.
 const (
-	ModeUnsupported     = "mode_b_unsupported" // another kind of bundle, such as Sigstore's
-	BundleInvalid       = "bundle_schema_invalid"
-	StatementInvalid    = "statement_schema_invalid"
-	TokenInvalid        = "identity_token_invalid"
-	SignatureInvalid    = "dsse_signature_invalid"
-	ContextUncheckable  = "build_context_uncheckable" // statement or token is missing
-	ContextMismatch     = "build_context_mismatch"    // statement and token name different builds
-	SubjectMismatch     = "subject_digest_mismatch"
+	ModeUnsupported    = "mode_b_unsupported" // another kind of bundle, such as Sigstore's
+	BundleInvalid      = "bundle_schema_invalid"
+	StatementInvalid   = "statement_schema_invalid"
+	TokenInvalid       = "identity_token_invalid"
+	SignatureInvalid   = "dsse_signature_invalid"
+	ContextUncheckable = "build_context_uncheckable" // statement or token is missing
+	ContextMismatch    = "build_context_mismatch"    // statement and token name different builds
+	SubjectMismatch    = "subject_digest_mismatch"
+)
+
+const (
 	modeKici            = "kici"
 	modeSigstore        = "sigstore"
 	algorithm           = "ES256"
 	curve               = "P-256"
-	signatureSize       = 64 // r and s, 32 bytes each
-	maxKeysOfIssuer     = 1000
+	signatureSize       = 64   // r and s, 32 bytes each
+	maxKeysOfIssuer     = 1000 // a larger set is not looked through
 	maxSubjectDigestHex = 128
 	minSubjectDigestHex = 32
 )
