@@ -78,14 +78,22 @@ func (k *Keyring) Seal(plaintext []byte, aad string) (envelope string, version i
 // Open decrypts an envelope with the current key, else with the previous one. A wrong key, another place and a changed
 // byte fail alike; the error names the place, never the content.
 func (k *Keyring) Open(envelope, aad string) ([]byte, error) {
-	plaintext, err := openWith(k.current, envelope, aad)
+	plaintext, _, err := k.OpenAged(envelope, aad)
+	return plaintext, err
+}
+
+// OpenAged is Open, and tells whether it took the previous key: such an envelope wants to be sealed anew before that key
+// is taken away.
+func (k *Keyring) OpenAged(envelope, aad string) (plaintext []byte, aged bool, err error) {
+	plaintext, err = openWith(k.current, envelope, aad)
 	if err != nil && k.previous != nil && !errors.Is(err, ErrTooShort) {
+		aged = true
 		plaintext, err = openWith(k.previous, envelope, aad)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("decrypt %s: %w: %w", aad, ErrUnreadable, err)
+		return nil, false, fmt.Errorf("decrypt %s: %w: %w", aad, ErrUnreadable, err)
 	}
-	return plaintext, nil
+	return plaintext, aged, nil
 }
 
 // Reseal opens an envelope, and seals what it holds for the same place with the current key. Errors are those of Open.

@@ -94,6 +94,12 @@ func TestPreviousKeyOpensDuringRotation(t *testing.T) {
 	if got, err := keyring(t, testKey, otherKey).Open(envelope, "p"); err != nil || string(got) != "v" {
 		t.Errorf("with the previous key: %q, %v", got, err)
 	}
+	for _, k := range []*Keyring{keyring(t, testKey, otherKey), keyring(t, otherKey, testKey)} {
+		got, aged, err := k.OpenAged(envelope, "p")
+		if _, currentErr := openWith(k.current, envelope, "p"); err != nil || string(got) != "v" || aged != (currentErr != nil) {
+			t.Errorf("opened %q, aged %v, %v", got, aged, err)
+		}
+	}
 }
 
 func TestKeyForms(t *testing.T) {
