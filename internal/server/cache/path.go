@@ -21,6 +21,8 @@ func (s space) folder() string {
 		return s.kind
 	case s.kind == kindArtifact:
 		return "artifacts/" + segment(s.org) + "/" + segment(s.run)
+	case s.kind == kindLent:
+		return "lent/" + segment(s.run)
 	case s.run == "":
 		return "cache/" + segment(s.org) + "/" + segment(s.repo) + "/shared"
 	}
