@@ -12,6 +12,7 @@ import (
 	"kici/internal/kit/config"
 	"kici/internal/kit/seal"
 	"kici/internal/server/events"
+	"kici/internal/server/provenance"
 )
 
 // Config is what an operator writes in a file, in variables and in flags.
@@ -68,6 +69,8 @@ type Config struct {
 		TTL           time.Duration `key:"eventTtlSeconds" env:"KICI_EVENT_ROUTER_EVENT_TTL_SECONDS" default:"604800" min:"60" unit:"s" help:"How long an event is kept."`
 		Cleanup       time.Duration `key:"cleanupIntervalMs" env:"KICI_EVENT_ROUTER_CLEANUP_INTERVAL_MS" default:"3600000" min:"1000" unit:"ms" help:"How often events that are too old are removed."`
 	} `key:"eventRouter"`
+
+	ProvenanceIssuer string `key:"provenanceSigningIssuer" env:"KICI_ORCHESTRATOR_PROVENANCE_ISSUER" help:"URL under which everybody reaches this server, with the base path if there is one. With it, jobs get identity tokens and can attest what they make."`
 
 	Secrets struct {
 		Key            string `key:"key" env:"KICI_SECRET_KEY" secret:"true" help:"Master key: 64 hex digits, or base64 of 32 bytes. Without it the data folder keeps one."`
@@ -126,6 +129,9 @@ func (c *Config) Check() []config.Problem {
 	if u, err := url.Parse(c.Cluster.Address); c.Cluster.Address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		out = append(out, config.Problem{Setting: "cluster.address", Wrong: fmt.Sprintf("%q is not a URL", c.Cluster.Address), Right: "a URL such as http://10.0.0.5:4000"})
 	}
+	if issuer := c.ProvenanceIssuer; issuer != "" && !provenance.GoodIssuer(issuer) {
+		out = append(out, config.Problem{Setting: "provenanceSigningIssuer", Wrong: fmt.Sprintf("%q is not the URL of a server", issuer), Right: "a URL such as https://ci.example, with the base path if there is one"})
+	}
 	return append(out, c.Storage.check()...)
 }
 
@@ -157,6 +163,7 @@ func (c Config) Settings() (Settings, error) {
 	s.Inbox.DedupTTL = c.DedupTTL
 	s.Storage = c.storage()
 	s.Events = events.Settings{MaxChainDepth: c.EventRouter.MaxChainDepth, PerMinute: c.EventRouter.PerMinute, TTL: c.EventRouter.TTL, SweepEvery: c.EventRouter.Cleanup}
+	s.ProvenanceIssuer = c.ProvenanceIssuer
 	s.Engine.RecoveryWindow = 2 * c.MaxReconnectDelay
 	s.Address, s.PressureAt = strings.TrimRight(c.Cluster.Address, "/"), c.Queue.Pressure
 	s.Engine.QueueTimeout, s.Engine.QueueMaxDepth = c.Queue.Timeout, c.Queue.MaxDepth

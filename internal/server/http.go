@@ -33,6 +33,7 @@ func (s *Server) serve() {
 	mux := http.NewServeMux()
 	mux.Handle("GET /ws", s.hub)
 	mux.Handle("/webhook/", s.ingest.Handler())
+	s.proof.Mount(mux)
 	mux.Handle("/", s.api)
 	s.http = &http.Server{
 		Handler:           http.StripPrefix(s.settings.BasePath, s.withBlobs(mux)),

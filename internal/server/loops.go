@@ -157,7 +157,7 @@ func (s *Server) beatOnce(ctx context.Context) (forgotten bool, err error) {
 
 // retention says which runs are kept. The rooms that it names are those that the engine cannot reach.
 func (s *Server) retention() engine.Retention {
-	return engine.Retention{MaxAge: s.settings.RunMaxAge, Keepers: []engine.RunKeeper{s.cache, s.events, s.logs, secrets.Names{}}}
+	return engine.Retention{MaxAge: s.settings.RunMaxAge, Keepers: []engine.RunKeeper{s.cache, s.events, s.proof, s.logs, secrets.Names{}}}
 }
 
 func (s *Server) retainRuns(ctx context.Context) error { return s.engine.Retain(ctx, s.retention()) }

@@ -14,7 +14,11 @@ func (s *Server) keyVersion(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	inSources, err := s.sources.KeyVersion(ctx)
-	return max(inSecrets, inSources), err
+	if err != nil {
+		return 0, err
+	}
+	inSigning, err := s.proof.KeyVersion(ctx)
+	return max(inSecrets, inSources, inSigning), err
 }
 
 // RotateKey seals everything that is sealed with the current master key. Until it has ended well the previous key is
@@ -35,10 +39,15 @@ func (s *Server) RotateKey(ctx context.Context, by secrets.Actor) (out adminwire
 	if err != nil {
 		return out, err
 	}
+	signing, err := s.proof.Rotate(ctx, version)
+	if err != nil {
+		return out, err
+	}
 	s.keys.SetVersion(version)
 	out = adminwire.RotatedKey{ReEncrypted: room.Secrets, ReEncryptedConfigs: sources.Done, SkippedConfigs: sources.Skipped,
 		ReEncryptedRunKeys: room.RunKeys.Done, SkippedRunKeys: room.RunKeys.Skipped,
-		ReEncryptedSecretOutputs: room.RunOutputs.Done, SkippedSecretOutputs: room.RunOutputs.Skipped}
+		ReEncryptedSecretOutputs: room.RunOutputs.Done, SkippedSecretOutputs: room.RunOutputs.Skipped,
+		ReEncryptedSigningKeys: signing.Done, SkippedSigningKeys: signing.Skipped}
 	s.log.Info("master key rotated", "version", version, "secrets", out.ReEncrypted, "sources", out.ReEncryptedConfigs,
 		"skipped", out.Skipped())
 	return out, nil

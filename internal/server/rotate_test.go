@@ -14,6 +14,7 @@ import (
 	"kici/internal/core/adminwire"
 	"kici/internal/core/wire"
 	"kici/internal/kit/seal"
+	"kici/internal/server/auth"
 	"kici/internal/server/forge"
 	"kici/internal/server/secrets"
 	"kici/internal/server/store"
@@ -147,7 +148,7 @@ func TestRotationLeavesNothingUnderTheOldKey(t *testing.T) {
 	key := func(digits string) string { return strings.Repeat(digits, 32) }
 	eachEngine(t, func(t *testing.T, url string) {
 		settings := DefaultSettings()
-		settings.DataDir, settings.DatabaseURL = filepath.Join(t.TempDir(), "data"), url
+		settings.DataDir, settings.DatabaseURL, settings.ProvenanceIssuer = filepath.Join(t.TempDir(), "data"), url, "https://ci.test"
 		k := &keptServer{t: t, settings: settings}
 		t.Cleanup(k.shut)
 		k.open(key(first), "")
@@ -161,6 +162,8 @@ func TestRotationLeavesNothingUnderTheOldKey(t *testing.T) {
 		if dropped := k.give("OUT", "0utput"); len(dropped) > 0 {
 			t.Fatalf("dropped %v", dropped)
 		}
+		_, err = k.proof.RotateSigningKey(t.Context(), auth.Entry{ActorType: auth.ActorAPIKey, ActorID: "tok"})
+		k.must(err)
 		want, err := k.values()
 		k.must(err)
 		if d := cmp.Diff(map[string]string{"secret": "t0ken", "output": "0utput", "source": "shared-secret"}, want); d != "" {
@@ -177,7 +180,7 @@ func TestRotationLeavesNothingUnderTheOldKey(t *testing.T) {
 		}
 		got, err := k.RotateKey(t.Context(), admin)
 		k.must(err)
-		if d := cmp.Diff(adminwire.RotatedKey{ReEncrypted: 1, ReEncryptedConfigs: 1, ReEncryptedRunKeys: 1, ReEncryptedSecretOutputs: 1}, got); d != "" {
+		if d := cmp.Diff(adminwire.RotatedKey{ReEncrypted: 1, ReEncryptedConfigs: 1, ReEncryptedRunKeys: 1, ReEncryptedSecretOutputs: 1, ReEncryptedSigningKeys: 1}, got); d != "" {
 			t.Error(d)
 		}
 		for envelope, where := range k.envelopes() {

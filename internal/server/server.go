@@ -36,6 +36,7 @@ import (
 	"kici/internal/server/live"
 	"kici/internal/server/logs"
 	"kici/internal/server/pipeline"
+	"kici/internal/server/provenance"
 	"kici/internal/server/secrets"
 	"kici/internal/server/store"
 )
@@ -68,6 +69,7 @@ type Server struct {
 	ingest   *ingest.Ingest
 	pipeline *pipeline.Pipeline
 	events   *events.Room
+	proof    *provenance.Room
 	engine   *engine.Engine
 	dispatch *dispatch.Dispatcher
 	hub      *hub.Hub
@@ -127,6 +129,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	s.contexts = contexts.New(s.db, s.clock, s.secrets, engine.PendingHolds)
 	s.sources = forge.NewSources(s.db, keys, s.clock)
 	s.git = git.NewReader(git.Options{})
+	s.openProvenance()
 	if version, err := s.keyVersion(ctx); err != nil {
 		return err
 	} else if version > 0 {
@@ -176,8 +179,9 @@ func (s *Server) openExecution() {
 	limits.NodeID = s.node.id
 	s.hub = hub.New(hub.Deps{DB: s.db, Clock: s.clock, Log: s.log, Engine: s.engine, Tokens: s.tokens, Logs: watchedLogs{s.logs, s.live},
 		Cache: s.cache, Concurrency: engine.Groups{Engine: s.engine}, Approvals: engine.Approvals{Engine: s.engine}, Events: s.events,
-		BringUps: bringUps{db: s.db, tokens: s.tokens, secrets: s.secrets, base: s.linkBase},
-		Poke:     s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
+		BringUps:   bringUps{db: s.db, tokens: s.tokens, secrets: s.secrets, base: s.linkBase},
+		Provenance: s.proof, Identities: s.identities(),
+		Poke: s.pending, Arrived: s.effects, Pulse: s.pulse, Settings: limits})
 }
 
 // runChanged tells those who count runs and those who look at them.

@@ -44,11 +44,13 @@ type Settings struct {
 	LogMaxAge   time.Duration // of the last line of a run, 0 for ever
 	LogMaxTotal int64         // bytes of all logs in the data folder, 0 for no bound
 	Storage     StorageSettings
-	AckTimeout  time.Duration
-	Engine      engine.Settings
-	Hub         hub.Settings
-	Inbox       inbox.Options
-	Events      events.Settings
+	// ProvenanceIssuer names this server in the identity tokens of jobs, verbatim; "" issues none.
+	ProvenanceIssuer string
+	AckTimeout       time.Duration
+	Engine           engine.Settings
+	Hub              hub.Settings
+	Inbox            inbox.Options
+	Events           events.Settings
 }
 
 // DefaultSettings are those of a server without configuration, but for its data folder.

@@ -34,6 +34,7 @@ func (a *admin) rotateKeyCommand() *cobra.Command {
 		t.Row("sources", fmt.Sprint(done.ReEncryptedConfigs), fmt.Sprint(done.SkippedConfigs))
 		t.Row("keys of runs", fmt.Sprint(done.ReEncryptedRunKeys), fmt.Sprint(done.SkippedRunKeys))
 		t.Row("secret outputs", fmt.Sprint(done.ReEncryptedSecretOutputs), fmt.Sprint(done.SkippedSecretOutputs))
+		t.Row("signing keys", fmt.Sprint(done.ReEncryptedSigningKeys), fmt.Sprint(done.SkippedSigningKeys))
 		t.Write(a.Stdout)
 		if done.Skipped() > 0 {
 			fmt.Fprintln(a.Stderr, "Warning: what was skipped cannot be read, with the previous key either")

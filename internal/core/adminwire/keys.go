@@ -10,9 +10,11 @@ type RotatedKey struct {
 	SkippedRunKeys           int `json:"skippedRunKeys"`
 	ReEncryptedSecretOutputs int `json:"reEncryptedSecretOutputs"`
 	SkippedSecretOutputs     int `json:"skippedSecretOutputs"`
+	ReEncryptedSigningKeys   int `json:"reEncryptedSigningKeys"`
+	SkippedSigningKeys       int `json:"skippedSigningKeys"`
 }
 
 // Skipped is all that was skipped.
 func (r RotatedKey) Skipped() int {
-	return r.SkippedConfigs + r.SkippedRunKeys + r.SkippedSecretOutputs
+	return r.SkippedConfigs + r.SkippedRunKeys + r.SkippedSecretOutputs + r.SkippedSigningKeys
 }

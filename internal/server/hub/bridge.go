@@ -49,10 +49,9 @@ func (c *conn) bridge(ctx context.Context, m wire.Message) error {
 				return wire.ArtifactCommitResponse{RequestID: m.MessageID}, c.hub.Cache.CommitArtifact(ctx, job, m)
 			})
 	case wire.ProvenanceUploadRequest:
-		none := wire.ProvenanceUploadResponse{RequestID: m.MessageID}
-		return c.ask(ctx, m.JobID, none, none)
+		return c.beginBundle(ctx, m)
 	case wire.ProvenanceUploadComplete:
-		return c.ask(ctx, m.JobID, nil, nil)
+		return c.completeBundle(ctx, m)
 	case wire.EventEmit:
 		return c.event(ctx, m)
 	case wire.APIRequest:

@@ -51,6 +51,9 @@ func (c *conn) apiRequest(ctx context.Context, m wire.APIRequest) error {
 			return err
 		}
 	}
+	if m.Method == methodToken && c.hub.Identities != nil {
+		return c.identity(ctx, m)
+	}
 	method, ok := c.apiMethod(m.Method)
 	if !ok {
 		c.answer(wire.APIResponse{RequestID: m.RequestID, Error: fmt.Sprintf("Unknown API method '%s'", m.Method)})

@@ -42,12 +42,16 @@ func (c *conn) artifact(ctx context.Context, jobID string, refused func(text str
 // stillOwned asks once more whose the job is: a connection believes it for a moment after it was told, and what an attempt
 // that has been given up still sends must not become the job's artifact.
 func (c *conn) stillOwned(ctx context.Context, job engine.Owned, do func(context.Context, engine.Owned) (wire.Message, error)) (wire.Message, error) {
+	if err := c.ownedStill(ctx, job); err != nil {
+		return nil, err
+	}
+	return do(ctx, job)
+}
+
+func (c *conn) ownedStill(ctx context.Context, job engine.Owned) error {
 	now, err := c.hub.Engine.Owned(ctx, c.name(), job.JobID)
 	if err == nil && now.Past {
 		err = engine.ErrNotOwner
 	}
-	if err != nil {
-		return nil, err
-	}
-	return do(ctx, job)
+	return err
 }

@@ -130,6 +130,8 @@ type Deps struct {
 	Approvals   Approvals
 	Events      Events
 	BringUps    BringUps
+	Provenance  Provenance
+	Identities  Identities
 	Pools       func() []Pool // of this node and others; must be quick
 }
 

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// clientIP is the address that a request comes from, as canonical text, "" when unknown. Only a trusted proxy's word is
+// ClientIP is the address that a request comes from, as canonical text, "" when unknown. Only a trusted proxy's word is
 // taken about whom it speaks for, and of a chain the last address that is no trusted proxy: everything before it is the
 // client's own claim.
-func clientIP(r *http.Request, trusted []netip.Prefix) string {
+func ClientIP(r *http.Request, trusted []netip.Prefix) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""

@@ -87,7 +87,7 @@ func (q *request) verify(context.Context) *answer {
 		q.in.deps.Log.Error("delivery refused: its source's verification cannot be read", "source", q.src.ID, "err", err)
 		return &answer{status: http.StatusInternalServerError, body: rejection{Rejected: true, Reason: "Source verification misconfigured"}}
 	}
-	sent := forge.Request{Body: q.body, Headers: q.headers, ClientIP: clientIP(q.r, q.in.deps.TrustedProxies)}
+	sent := forge.Request{Body: q.body, Headers: q.headers, ClientIP: ClientIP(q.r, q.in.deps.TrustedProxies)}
 	if q.src.Method != forge.MethodNone && !v.Passes(sent) {
 		q.in.deps.Log.Warn("delivery refused: verification did not pass", "source", q.src.ID, "method", q.src.Method, "client", sent.ClientIP)
 		return reject(http.StatusUnauthorized, "Invalid signature")

@@ -1,0 +1,57 @@
+package hub
+
+import (
+	"context"
+
+	"kici/internal/core/wire"
+	"kici/internal/server/engine"
+)
+
+// Provenance keeps the bundles that jobs make. It never fails a job.
+type Provenance interface {
+	// BeginUpload gives the link to put a bundle by, "" when there is no place for it.
+	BeginUpload(ctx context.Context, job engine.Owned, digest string) (link string, err error)
+	// CompleteUpload judges and keeps what was put.
+	CompleteUpload(ctx context.Context, job engine.Owned, m wire.ProvenanceUploadComplete) error
+}
+
+// beginBundle answers where a bundle goes. Why there is no place stands in the log: the answer has no room for it.
+func (c *conn) beginBundle(ctx context.Context, m wire.ProvenanceUploadRequest) error {
+	answer := wire.ProvenanceUploadResponse{RequestID: m.MessageID}
+	return c.bundle(ctx, m.JobID, answer, func(ctx context.Context, job engine.Owned) (wire.Message, error) {
+		link, err := c.hub.Provenance.BeginUpload(ctx, job, m.SubjectDigest)
+		if err == nil {
+			answer.UploadURL = link
+		}
+		return answer, err
+	})
+}
+
+func (c *conn) completeBundle(ctx context.Context, m wire.ProvenanceUploadComplete) error {
+	return c.bundle(ctx, m.JobID, nil, func(ctx context.Context, job engine.Owned) (wire.Message, error) {
+		return nil, c.hub.Provenance.CompleteUpload(ctx, job, m)
+	})
+}
+
+// bundle takes a frame about a bundle, in the order of the job's frames and beside the reader. none is the answer when
+// nothing comes of it; nil for a frame that has no answer.
+func (c *conn) bundle(ctx context.Context, jobID string, none wire.Message, do func(context.Context, engine.Owned) (wire.Message, error)) error {
+	if c.hub.Provenance == nil {
+		return c.ask(ctx, jobID, none, none)
+	}
+	job, ok, err := c.owns(ctx, jobID, none)
+	if err != nil || !ok {
+		return err
+	}
+	c.aside(job.JobID, func(ctx context.Context) {
+		answer, err := c.stillOwned(ctx, job, do)
+		if err != nil {
+			c.hub.Log.Warn("attestation not kept", "agent", c.name(), "run", job.RunID, "job", job.JobID, "err", err)
+			answer = none
+		}
+		if answer != nil {
+			c.answer(answer)
+		}
+	})
+	return nil
+}
