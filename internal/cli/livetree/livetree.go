@@ -48,7 +48,7 @@ func (t *Tree) Show(run adminwire.RunDetail, jobs []adminwire.Job) {
 	t.draw(true)
 }
 
-// Line remembers the newest log line of a step, for the next drawing.
+// Line remembers the newest log line of a step, for the next drawing; step is "" for what the job itself says.
 func (t *Tree) Line(job, step, text string) {
 	if text = strings.TrimSpace(Clean(text)); text != "" {
 		t.last[job+"\x00"+step] = text
@@ -190,11 +190,13 @@ func nameAndTime(name, time string) string {
 	return strings.TrimRight(fmt.Sprintf("%-24s %s", Clean(name), time), " ")
 }
 
-// jobRemark says why a job waits or ended badly, and else who works on it.
+// jobRemark says why a job waits or ended badly, what it says itself before its first step, and else who works on it.
 func (t *Tree) jobRemark(j adminwire.Job) string {
 	switch {
 	case j.Status == ci.JobSuccess:
 		return ""
+	case j.Status == ci.JobRunning && len(j.Steps) == 0 && t.last[j.JobName+"\x00"] != "":
+		return t.last[j.JobName+"\x00"]
 	case j.Status == ci.JobRunning && j.AgentID != nil:
 		return "agent " + Clean(*j.AgentID)
 	case j.Status.Terminal() && j.ErrorMessage != nil:

@@ -150,3 +150,18 @@ func TestDurationsAreReadable(t *testing.T) {
 		}
 	}
 }
+
+// Steps may share a name; each has its own states, and none is written again because of the other.
+func TestPlainTellsStepsOfOneNameApart(t *testing.T) {
+	var out strings.Builder
+	p := NewPlain(&out)
+	jobs := []adminwire.Job{{JobID: "1", JobName: "build", Status: ci.JobRunning, Steps: []adminwire.Step{
+		{StepName: "s", Status: ci.StepSuccess}, {StepName: "s", StepIndex: 1, Status: ci.StepRunning}}}}
+	for range 3 {
+		p.Show(adminwire.RunDetail{}, jobs)
+	}
+	p.Line("build", "", "said outside of steps")
+	if got := strings.Count(out.String(), "build › s"); got != 2 || !strings.Contains(out.String(), "build                        | said outside of steps\n") {
+		t.Errorf("%d states of steps:\n%s", got, out.String())
+	}
+}

@@ -22,7 +22,7 @@ func (p *Plain) Show(run adminwire.RunDetail, jobs []adminwire.Job) {
 	for _, j := range jobs {
 		job := Clean(j.JobName)
 		for _, s := range j.Steps {
-			p.changed(j.JobID+" "+Clean(s.StepName), job+" › "+Clean(s.StepName), string(s.Status), took(s.DurationMs, s.Status.Terminal()), deref(s.ErrorMessage))
+			p.changed(fmt.Sprint(j.JobID, " ", s.StepIndex), Place(j.JobName, s.StepName), string(s.Status), took(s.DurationMs, s.Status.Terminal()), deref(s.ErrorMessage))
 		}
 		why := deref(j.ErrorMessage)
 		if j.Reason != nil && (why == "" || !j.Status.Terminal()) {
@@ -55,9 +55,17 @@ func (p *Plain) changed(key, what, state, time, note string) {
 	fmt.Fprintf(p.out, "%-28s %s\n", what, text)
 }
 
-// Line writes a log line.
+// Line writes a log line; step is "" for what the job itself says.
 func (p *Plain) Line(job, step, text string) {
-	fmt.Fprintf(p.out, "%-28s | %s\n", Clean(job)+" › "+Clean(step), Clean(text))
+	fmt.Fprintf(p.out, "%-28s | %s\n", Place(job, step), Clean(text))
+}
+
+// Place is how people are told where a line comes from: from a step, or from the job itself where step is "".
+func Place(job, step string) string {
+	if step == "" {
+		return Clean(job)
+	}
+	return Clean(job) + " › " + Clean(step)
 }
 
 // Close has nothing to leave.

@@ -14,6 +14,7 @@ import (
 	"kici/internal/cli/livetree"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
 )
 
 // pageLines is how many lines are asked for at a time, as many as a server gives.
@@ -31,8 +32,9 @@ func (a *admin) logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs RUN",
 		Short: "Print or search the logs of a run, of one job or of one step",
-		Long: "Prints the logs of a run's steps in their order. Where it is more than one step, each line says which. With --json each line\n" +
-			"is one JSON object. With --grep only lines that hold a text are printed, each with its number; colours do not count.",
+		Long: "Prints the logs of a run's jobs: what each says itself, then its steps in their order. Where it is more than one step, each line\n" +
+			"says which. With --json each line is one JSON object. With --grep only lines that hold a text are printed, each with its\n" +
+			"number; colours do not count. --step -1 is what the job itself says.",
 		Example: "  kici admin runs logs latest --follow\n  kici admin runs logs latest --job test --step unit --tail 50\n" +
 			"  kici admin runs logs latest --grep 'FAIL' --ignore-case\n  kici admin runs logs latest --job test --step unit --raw > unit.log",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
@@ -120,6 +122,7 @@ type logPrinter struct {
 	search        *client.LogSearch // what lines must hold, nil for all lines
 	prefix        bool              // lines say of which step they are
 	times, colour bool
+	printed       bool // there was a line
 }
 
 // print prints what there is, and with follow what comes, until the run has ended.
@@ -168,17 +171,17 @@ func pause(ctx context.Context, d time.Duration) error {
 // steps prints the new lines of every wanted step, and tells whether there is one.
 func (l *logPrinter) steps(ctx context.Context, jobs []adminwire.Job) (found bool, err error) {
 	for _, j := range jobs {
-		for _, s := range j.Steps {
-			if !l.wanted(j, s) {
+		for _, s := range append([]adminwire.Step{j.OwnLog()}, j.Steps...) {
+			if !l.wanted(j, s) || s.Status == ci.StepPending && s.StepIndex == adminwire.OwnLogIndex {
 				continue
 			}
-			found = true
+			found = found || s.StepIndex != adminwire.OwnLogIndex
 			if err := l.step(ctx, j, s); err != nil {
 				return found, err
 			}
 		}
 	}
-	return found, nil
+	return found || l.printed, nil // a job that ended before its first step may have said why
 }
 
 // step prints the new lines of one step. What others wrote is cleaned for a terminal and passed on as it is elsewhere.
@@ -228,8 +231,11 @@ func (l *logPrinter) begin(ctx context.Context, j adminwire.Job, s adminwire.Ste
 	return max(page.TotalLines-l.tail, 0), err
 }
 
-// sayExpired tells people that there were lines once.
+// sayExpired tells people that there were lines once. Whether a job itself had said something is not known any more.
 func (l *logPrinter) sayExpired(j adminwire.Job, s adminwire.Step) {
+	if s.StepIndex == adminwire.OwnLogIndex {
+		return
+	}
 	fmt.Fprintf(l.Stderr, "the log of %s › %s has expired\n", livetree.Clean(j.JobName), livetree.Clean(s.StepName))
 }
 
@@ -250,6 +256,7 @@ func readRecord(stored string) record {
 
 // line prints one line. A number, counted from 1, is that of a line that was searched for.
 func (l *logPrinter) line(j adminwire.Job, s adminwire.Step, r record, number int64) error {
+	l.printed = true
 	if l.JSON {
 		raw, err := json.Marshal(struct {
 			Job       string `json:"job"`
@@ -275,7 +282,7 @@ func (l *logPrinter) line(j adminwire.Job, s adminwire.Step, r record, number in
 		text = strconv.FormatInt(number, 10) + ": " + text
 	}
 	if l.prefix {
-		text = livetree.Clean(j.JobName) + " › " + livetree.Clean(s.StepName) + " | " + text
+		text = livetree.Place(j.JobName, s.StepName) + " | " + text
 	}
 	if l.times {
 		text = r.TS + " " + text

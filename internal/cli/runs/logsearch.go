@@ -46,7 +46,7 @@ func (l *logPrinter) printRaw(ctx context.Context) error {
 		return err
 	}
 	for _, j := range jobs {
-		for _, s := range j.Steps {
+		for _, s := range append([]adminwire.Step{j.OwnLog()}, j.Steps...) {
 			if l.wanted(j, s) {
 				return l.download(ctx, j, s)
 			}

@@ -29,6 +29,11 @@ func (w *watcher) show(ctx context.Context, m adminwire.Observed) error {
 		}
 	case m.Job != nil:
 		w.putJob(*m.Job)
+		if m.Job.Status.Terminal() {
+			if err := w.fill(ctx, m.JobID, m.JobName, m.Job.OwnLog()); err != nil {
+				return err
+			}
+		}
 	case m.Run != nil:
 		w.run = *m.Run
 	default:
@@ -107,7 +112,7 @@ func (w *watcher) fillAll(ctx context.Context) error {
 		return nil
 	}
 	for _, j := range w.jobs {
-		for _, s := range j.Steps {
+		for _, s := range append([]adminwire.Step{j.OwnLog()}, j.Steps...) {
 			if err := w.fill(ctx, j.JobID, j.JobName, s); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kici/internal/cli"
+	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/server"
 	"kici/internal/server/servertest"
@@ -68,5 +69,98 @@ func TestWatchingGoesOnOverARestart(t *testing.T) {
 	}
 	if !strings.Contains(got, "run ci") || !strings.Contains(got, "success") {
 		t.Error(got)
+	}
+}
+
+// kici runs a command against a home and gives what it printed.
+func kici(t *testing.T, home *servertest.Home, args ...string) (code int, out, complaints string) {
+	t.Helper()
+	var o, e screenBuffer
+	code = cli.Run(t.Context(), append([]string{"kici", "admin"}, args...),
+		cli.Process{Stdin: strings.NewReader(""), Stdout: &o, Stderr: &e, Environ: append(os.Environ(), "KICI_DATA_DIR="+home.Settings.DataDir)})
+	return code, o.String(), e.String()
+}
+
+// What a job says outside of its steps is all that there is of one that ends before its first step. Who looks on sees it as it
+// comes, who comes later finds it before the steps.
+func TestAJobsOwnLogIsShown(t *testing.T) {
+	home := servertest.New(t, nil)
+	home.Start(t)
+	p := home.Dial(t)
+	p.Hello(home, wire.AgentRegister{AgentID: "a-1", Labels: []string{"linux"}, MaxConcurrency: 1})
+	home.Push(t, "app", "main", home.Commit(t, "app", servertest.Lock("build")))
+	d, ok := p.Next().(wire.JobDispatch)
+	if !ok {
+		t.Fatal("no dispatch")
+	}
+	say := func(id string, step int, lines ...string) {
+		p.Send(wire.LogChunk{MessageID: id, RunID: d.RunID, JobID: d.JobID, StepIndex: step, Lines: lines, Timestamp: 1})
+	}
+	p.Send(wire.JobStatus{MessageID: "r", RunID: d.RunID, JobID: d.JobID, State: ci.JobRunning, Timestamp: 1})
+	p.Settle()
+	var watched screenBuffer
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cli.Run(t.Context(), []string{"kici", "admin", "runs", "watch", "latest"},
+			cli.Process{Stdin: strings.NewReader(""), Stdout: &watched, Stderr: &watched, Environ: append(os.Environ(), "KICI_DATA_DIR="+home.Settings.DataDir)})
+	}()
+	servertest.Await(t, "the first picture", func() bool { return strings.Contains(watched.String(), "running") }, watched.String)
+	say("c1", -1, "cloning")
+	servertest.Await(t, "a line of the job", func() bool { return strings.Contains(watched.String(), "| cloning") }, watched.String)
+	p.Send(wire.StepStatus{MessageID: "s", RunID: d.RunID, JobID: d.JobID, StepName: "s", State: ci.StepRunning, Timestamp: 1})
+	say("c2", 0, "in the step")
+	p.Send(wire.StepStatus{MessageID: "e", RunID: d.RunID, JobID: d.JobID, StepName: "s", State: ci.StepSuccess, Timestamp: 1})
+	say("c3", -1, "cleaning up")
+	p.Send(wire.JobStatus{MessageID: "f", RunID: d.RunID, JobID: d.JobID, State: ci.JobSuccess, Timestamp: 1})
+	if code := <-ended; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, line := range []string{"build                        | cloning\n", "build › s                    | in the step\n", "build                        | cleaning up\n"} {
+		if strings.Count(watched.String(), line) != 1 {
+			t.Errorf("%q is not there once:\n%s", line, watched.String())
+		}
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "build | cloning\nbuild | cleaning up\nbuild › s | in the step\n"},
+		{[]string{"--follow"}, "build | cloning\nbuild | cleaning up\nbuild › s | in the step\n"},
+		{[]string{"--grep", "c"}, "build | 1: cloning\nbuild | 2: cleaning up\n"},
+		{[]string{"--job", "build", "--step", "-1"}, "cloning\ncleaning up\n"},
+		{[]string{"--job", "build", "--step", "s"}, "in the step\n"},
+		{[]string{"--job", "build", "--step", "-1", "--tail", "1"}, "cleaning up\n"},
+	} {
+		code, out, complaints := kici(t, home, append([]string{"runs", "logs", "latest"}, tt.args...)...)
+		if code != 0 || out != tt.want {
+			t.Errorf("%v: %d %s%s", tt.args, code, out, complaints)
+		}
+	}
+	if code, out, complaints := kici(t, home, "runs", "logs", "latest", "--job", "build", "--step", "-1", "--raw"); code != 0 || strings.Count(out, "\n") != 2 {
+		t.Errorf("--raw: %d %s%s", code, out, complaints)
+	}
+}
+
+// The log of a job that ended before its first step is not nothing.
+func TestTheLogOfAJobWithoutStepsIsPrinted(t *testing.T) {
+	home := servertest.New(t, nil)
+	home.Start(t)
+	p := home.Dial(t)
+	p.Hello(home, wire.AgentRegister{AgentID: "a-1", Labels: []string{"linux"}, MaxConcurrency: 1})
+	home.Push(t, "app", "main", home.Commit(t, "app", servertest.Lock("build")))
+	d, ok := p.Next().(wire.JobDispatch)
+	if !ok {
+		t.Fatal("no dispatch")
+	}
+	p.Send(wire.JobStatus{MessageID: "r", RunID: d.RunID, JobID: d.JobID, State: ci.JobRunning, Timestamp: 1})
+	p.Settle()
+	if code, _, complaints := kici(t, home, "runs", "logs", "latest"); code == 0 || !strings.Contains(complaints, "has started yet") {
+		t.Errorf("before it said anything: %d %s", code, complaints)
+	}
+	p.Send(wire.LogChunk{MessageID: "c", RunID: d.RunID, JobID: d.JobID, StepIndex: -1, Lines: []string{"SyntaxError"}, Timestamp: 1})
+	p.Send(wire.JobStatus{MessageID: "f", RunID: d.RunID, JobID: d.JobID, State: ci.JobFailed, Timestamp: 1})
+	home.AwaitRuns(t, 1)
+	if code, out, complaints := kici(t, home, "runs", "logs", "latest"); code != 0 || out != "build | SyntaxError\n" {
+		t.Errorf("%d %s%s", code, out, complaints)
 	}
 }

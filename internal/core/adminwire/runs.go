@@ -124,6 +124,23 @@ type Job struct {
 	Steps        []Step          `json:"steps,omitzero"` // absent unless asked for
 }
 
+// OwnLogIndex is the step index of a job's own log.
+const OwnLogIndex = -1
+
+// OwnLog stands for the job's own log as steps stand for theirs: what the job says before its first step, between them and
+// after the last. It has no name; its status is pending before the job has an agent, running as long as lines may come, and
+// success then.
+func (j Job) OwnLog() Step {
+	own := Step{StepIndex: OwnLogIndex, Status: ci.StepRunning}
+	switch {
+	case j.AgentID == nil:
+		own.Status = ci.StepPending
+	case j.Status.Terminal():
+		own.Status = ci.StepSuccess
+	}
+	return own
+}
+
 // Need is one job that a job waits for.
 type Need struct {
 	UpstreamName string         `json:"upstreamName"`

@@ -117,7 +117,7 @@ func (f *feed) look(ctx context.Context) (complete bool, err error) {
 	away, cancel := context.WithTimeout(ctx, awayTime)
 	defer cancel()
 	for _, j := range next.jobs {
-		for _, s := range j.Steps {
+		for _, s := range append([]adminwire.Step{j.OwnLog()}, j.Steps...) {
 			lines, lineErr := f.newLines(ctx, away, j, s)
 			found[stepKey{j.JobID, s.StepIndex}] = lines // what was read before an error is not read again
 			err = errors.Join(err, lineErr)

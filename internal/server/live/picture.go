@@ -19,8 +19,8 @@ type stepKey struct {
 	step int
 }
 
-// changes are the messages that lead from one picture to the next. lines gives the messages with what a step has written,
-// which come before that step's end. The second result is false when the one does not lead to the other, because a job is
+// changes are the messages that lead from one picture to the next. lines gives the messages with what a step, or the job
+// itself, has written, which come before its end. The second result is false when the one does not lead to the other, because a job is
 // no longer there: then only a snapshot tells what there is.
 //
 // The order is the one in which things happen: a job begins before its steps do and ends after them, the run begins
@@ -50,6 +50,7 @@ func jobChanges(old, new adminwire.Job, lines func(adminwire.Job, adminwire.Step
 	if !reflect.DeepEqual(bare(old), bare(new)) {
 		own = append(own, jobMessage(new))
 	}
+	steps = append(steps, lines(new, new.OwnLog())...)
 	before := map[int]adminwire.Step{}
 	for _, s := range old.Steps {
 		before[s.StepIndex] = s

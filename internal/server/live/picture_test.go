@@ -86,13 +86,16 @@ func TestWhatEndsIsToldAfterWhatItIsMadeOf(t *testing.T) {
 	new := picture{run: adminwire.RunDetail{Run: adminwire.Run{Status: ci.RunSuccess}},
 		jobs: []adminwire.Job{{JobID: "j", Status: ci.JobSuccess, Steps: []adminwire.Step{{Status: ci.StepSuccess}}}}}
 	messages, _ := changes(old, new, func(j adminwire.Job, s adminwire.Step) []adminwire.Observed {
+		if s.StepIndex == adminwire.OwnLogIndex {
+			return []adminwire.Observed{lineMessage(j, s, 0, []string{"the job's own"})}
+		}
 		return []adminwire.Observed{lineMessage(j, s, 0, []string{`{"ts":"2026-01-01T00:00:00.000Z","msg":"last"}`, "of another form"})}
 	})
 	var order []string
 	for _, m := range messages {
 		order = append(order, fmt.Sprint(m.Type, " ", m.Status, m.State, m.Lines))
 	}
-	want := []string{"observe.log [last of another form]", "observe.step success[]", "observe.status success[]", "observe.status success[]", "observe.complete success[]"}
+	want := []string{"observe.log [the job's own]", "observe.log [last of another form]", "observe.step success[]", "observe.status success[]", "observe.status success[]", "observe.complete success[]"}
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Error(diff)
 	}

@@ -27,6 +27,9 @@ const (
 	awayPause = 10 * time.Second
 )
 
+// ownPace is how often the log of a job itself is looked at: there is one of every job, and little in it.
+const ownPace = lookEvery / 2
+
 // tail is how far the log of one step has been read.
 type tail struct {
 	step   Step
@@ -60,7 +63,9 @@ func (f *feed) newLines(ctx, away context.Context, j adminwire.Job, s adminwire.
 		return nil, err
 	}
 	if !t.place.Away {
-		out, err = f.read(ctx, t, j, s)
+		if out, err = f.read(ctx, t, j, s); s.StepIndex == adminwire.OwnLogIndex {
+			t.again = time.Now().Add(ownPace)
+		}
 		t.done = t.done || err == nil && s.Status.Terminal()
 		return out, err
 	}
