@@ -52,8 +52,9 @@ type Store struct {
 	pending Pending
 }
 
-// Pending lists, once for each pending hold of an organisation, the name of the context whose rules ask for it.
-type Pending func(ctx context.Context, tx *store.Tx, orgID string) ([]string, error)
+// Pending lists, for each pending hold of an organisation that the rules of contexts ask for, the names of all contexts that
+// what it holds will be put to when it lets go.
+type Pending func(ctx context.Context, tx *store.Tx, orgID string) ([][]string, error)
 
 // New makes the store.
 func New(db *store.DB, clock service.Clock, vault *secrets.Store, pending Pending) *Store {
@@ -171,20 +172,21 @@ func (s *Store) Delete(ctx context.Context, org, name string) error {
 	return nil
 }
 
-// heldBy counts the pending holds whose context is this one: of a pattern they have the names that jobs use.
+// heldBy counts the pending holds of which a context is this one: of a pattern they have the names that jobs use.
 func (s *Store) heldBy(ctx context.Context, tx *store.Tx, c Context) (held int, err error) {
-	names, err := s.pending(ctx, tx, c.OrgID)
-	if err != nil || len(names) == 0 {
+	holds, err := s.pending(ctx, tx, c.OrgID)
+	if err != nil || len(holds) == 0 {
 		return 0, err
 	}
-	bound, err := s.Bound(ctx, tx, c.OrgID, names)
+	bound, err := s.Bound(ctx, tx, c.OrgID, slices.Concat(holds...))
 	if err != nil {
 		return 0, err
 	}
-	for _, b := range bound {
-		if b.Context != nil && b.Context.ID == c.ID {
+	for _, names := range holds {
+		if slices.ContainsFunc(bound[:len(names)], func(b decide.Bound) bool { return b.Context != nil && b.Context.ID == c.ID }) {
 			held++
 		}
+		bound = bound[len(names):]
 	}
 	return held, nil
 }

@@ -24,7 +24,7 @@ type rig struct {
 	*Store
 	secrets *secrets.Store
 	t       *testing.T
-	held    []string // names of contexts of pending holds
+	held    [][]string // names of the contexts of pending holds
 }
 
 func newRig(t *testing.T, db *store.DB) *rig {
@@ -34,7 +34,7 @@ func newRig(t *testing.T, db *store.DB) *rig {
 	now := int64(1000)
 	clock := func() time.Time { now++; return time.UnixMilli(now) }
 	r := &rig{t: t, secrets: secrets.New(db, keys, clock)}
-	r.Store = New(db, clock, r.secrets, func(context.Context, *store.Tx, string) ([]string, error) { return r.held, nil })
+	r.Store = New(db, clock, r.secrets, func(context.Context, *store.Tx, string) ([][]string, error) { return r.held, nil })
 	return r
 }
 
@@ -160,7 +160,7 @@ func TestDeletingTakesWhatBelongsToTheContext(t *testing.T) {
 		r, ctx := newRig(t, db), t.Context()
 		r.put("reviews", func(c *decide.Context) { c.Type, c.GlobPattern = decide.Glob, "review/*" }, map[string]string{"A": "1"}, "aws")
 		must(t, r.Override(ctx, "o", "reviews", decide.Override{RoutingKey: "k", Key: "A", Value: "2"}))
-		r.held = []string{"prod", "review/1", "review/2"}
+		r.held = [][]string{{"prod"}, {"prod", "review/1"}, {"review/2", "review/3"}}
 		err := r.Delete(ctx, "o", "reviews")
 		if held, ok := errors.AsType[*HeldError](err); !ok || held.Pending != 2 {
 			t.Errorf("delete with pending holds: %v", err)

@@ -163,10 +163,42 @@ AND status IN ('approved', 'released') ORDER BY resolved_at, id`, runID, jobID, 
 	return out, err
 }
 
-// PendingHolds lists, once for each pending hold of an organisation that the rules of a context ask for, the name by which
-// jobs call that context.
-func PendingHolds(ctx context.Context, tx *store.Tx, orgID string) ([]string, error) {
-	return store.Texts(ctx, tx, `SELECT context_name FROM held_runs WHERE org_id = $1 AND status = 'pending' AND context_name IS NOT NULL`, orgID)
+// PendingHolds lists, for each pending hold of an organisation that the rules of contexts ask for, the names by which what it
+// holds calls its contexts. The gates of all of them are asked again when it lets go.
+func PendingHolds(ctx context.Context, tx *store.Tx, orgID string) ([][]string, error) {
+	rows, err := tx.QueryContext(ctx, selectPendingHolds, orgID)
+	if err != nil {
+		return nil, fmt.Errorf("list pending holds of contexts: %w", err)
+	}
+	defer rows.Close()
+	var all [][]string
+	for rows.Next() {
+		var first string
+		var job, kept sql.NullString
+		if err := rows.Scan(&first, &job, &kept); err != nil {
+			return nil, err
+		}
+		names, err := namesOfHold(job, kept)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, append(names, first))
+	}
+	return all, rows.Err()
+}
+
+// namesOfHold are the contexts of a held job, or those of which a held workflow needs secrets to install.
+func namesOfHold(job, kept sql.NullString) (names []string, err error) {
+	if job.Valid {
+		err = json.Unmarshal([]byte(job.String), &names)
+		return names, err
+	}
+	secrets, err := decodeSecrets(kept)
+	if err != nil {
+		return nil, err
+	}
+	in, err := secrets.Install("", true)
+	return in.Contexts(), err
 }
 
 // occupying counts the jobs that have a slot of a group, and those that wait for one already, which nobody overtakes.
@@ -193,6 +225,10 @@ func busyIn(ctx context.Context, tx *store.Tx, orgID, group string) (busy int64,
 const (
 	selectGuarded = `SELECT j.run_id, r.org_id, j.job_name, j.contexts, j.approval, r.ref, r.trigger_event, r.repo_identifier, r.trust_tier,
 j.slot_group FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
+
+	selectPendingHolds = `SELECT h.context_name, j.contexts, r.workflow_secrets FROM held_runs h
+LEFT JOIN execution_jobs j ON j.job_id = h.job_id LEFT JOIN execution_runs r ON r.run_id = h.run_id AND h.hold_scope = 'workflow'
+WHERE h.org_id = $1 AND h.status = 'pending' AND h.context_name IS NOT NULL`
 
 	countBusy = `SELECT count(*) FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id JOIN dispatch_queue q ON q.id = j.job_id
 WHERE r.org_id = $1 AND j.slot_group = $2 AND j.completed_at IS NULL AND q.status IN ('pending', 'dispatched', 'recovering')`
