@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,20 +12,23 @@ import (
 // limitOf is the page size that a caller asks for: the default when it asks for none or nonsense, the maximum when it
 // asks for more.
 func limitOf(r *http.Request, normal, most int) int {
-	n, err := strconv.Atoi(r.URL.Query().Get("limit"))
-	if err != nil || n <= 0 {
+	n := whole(r, "limit")
+	if n <= 0 {
 		return normal
 	}
 	return min(n, most)
 }
 
 // offsetOf is how many rows to pass over; nonsense passes over none.
-func offsetOf(r *http.Request) int {
-	n, err := strconv.Atoi(r.URL.Query().Get("offset"))
-	if err != nil {
+func offsetOf(r *http.Request) int { return max(whole(r, "offset"), 0) }
+
+// whole is a parameter that is a whole number, 0 when it is none, and the nearest there is when it is too large.
+func whole(r *http.Request, name string) int {
+	n, err := strconv.Atoi(r.URL.Query().Get(name))
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0
 	}
-	return max(n, 0)
+	return n
 }
 
 // list is a parameter of comma-separated values, trimmed and each once.

@@ -104,8 +104,10 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	settings.NodeID = "n"
 	room := live.New(live.Deps{DB: db, LogOf: s.logOf, Clock: clock, Log: log})
 	t.Cleanup(room.Stop)
-	s.Engine = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke(), Changed: room.Changed})
 	s.Tokens, s.Sources, s.Secrets = auth.New(db, clock, log), forge.NewSources(db, keys, clock), secrets.New(db, keys, clock)
+	rules := contexts.New(db, clock, s.Secrets, engine.PendingHolds)
+	s.Engine = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke(), Changed: room.Changed,
+		Contexts: rules})
 	reader := git.NewReader(git.Options{})
 	t.Cleanup(reader.Close)
 	in := ingest.New(ingest.Deps{Sources: s.Sources, Inbox: inbox.New(db, clock, service.NewPoke(), inbox.Options{NodeID: "n"}), Clock: clock, Log: log,
@@ -114,7 +116,7 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	rate.PerMinute = 3
 	told := events.New(events.Deps{DB: db, Clock: clock, Log: log, Settings: rate, Wake: service.NewPoke(), Dropped: func(string, int) { s.Dropped.Add(1) }})
 	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets,
-		Contexts: contexts.New(db, clock, s.Secrets, engine.PendingHolds), Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s, Events: told, Rotation: s,
+		Contexts: rules, Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s, Events: told, Rotation: s,
 		Purge: func(ctx context.Context, key string) (done adminwire.Purged, err error) {
 			done.RunsDeleted, done.JobsDeleted, err = s.Engine.PurgeOthers(ctx, key, nil)
 			return done, err

@@ -109,12 +109,12 @@ func placesOf(values []string) (places string, args []any) {
 func each(ctx context.Context, q store.Querier, query string, args []any, fn func(scan func(...any) error) error) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return fmt.Errorf("count ended runs: %w", err)
+		return fmt.Errorf("read rows: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := fn(rows.Scan); err != nil {
-			return fmt.Errorf("count ended runs: %w", err)
+			return fmt.Errorf("read rows: %w", err)
 		}
 	}
 	return rows.Err()

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -38,8 +39,15 @@ func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Expl
 	if x.slots, err = slotsOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
+	if x.contextSlots, err = contextSlotsOf(ctx, q, runID); err != nil {
+		return adminwire.Explanation{}, err
+	}
 	if x.bringUps, err = bringUpsOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
+	}
+	if run.Reason != nil {
+		why := whole(*run.Reason)
+		run.Reason = &why
 	}
 	out := adminwire.Explanation{RunID: runID, WorkflowName: run.WorkflowName, Status: run.Status, Reason: run.Reason,
 		CancelledBy: run.CancelledBy, Jobs: make([]adminwire.ExplainedJob, len(x.jobs))}
@@ -87,7 +95,9 @@ type explainer struct {
 	cancel cancelWish
 	holds  []Hold
 	slots  slots
-	runID  string
+	// contextSlots are those that holds of the run wait for, by the hold's id.
+	contextSlots map[string]*contextSlots
+	runID        string
 	// workflow is the name of the run's, which names of jobs that work for others hold.
 	workflow string
 	// bringUps are the hosts on which jobs of the run start agents, by the names of those jobs.
@@ -137,6 +147,9 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 		e.Reason = needs(open)
 	case len(holds) > 0:
 		e.Reason, e.Since, e.Until = held(holds[0]), holds[0].CreatedAt, holds[0].ExpiresAt
+		if s := x.contextSlots[holds[0].ID]; s != nil {
+			e.Reason = s.add(e.Reason, holds[0].ID)
+		}
 	case heldByWave(j):
 		e.Reason = wavePlace(j, x.jobs)
 	case j.Reason != nil:
@@ -174,10 +187,27 @@ func times(w waiting) (since, until adminwire.Time) {
 
 // ended is the stored reason of a job's end. Success has none to store.
 func ended(j adminwire.Job) ci.Reason {
-	if j.Reason != nil {
-		return *j.Reason
+	if j.Reason == nil {
+		return noReason(string(j.Status))
 	}
-	return noReason(string(j.Status))
+	why := whole(*j.Reason)
+	if why.Code == ci.ReasonUnroutable && len(j.RunsOnLabels) > 0 {
+		why.Message = ci.CutText(why.Message + "; it asked for " + shortList(j.RunsOnLabels))
+	}
+	return why
+}
+
+// whole is a stored reason whose text says whom it is about, where its details alone do.
+func whole(why ci.Reason) ci.Reason {
+	var about struct{ By, Agent string }
+	_ = json.Unmarshal(why.Details, &about) // details that are something else say nothing of it
+	switch {
+	case why.Code == ci.ReasonSuperseded && about.By != "":
+		why.Message = ci.CutText(why.Message + ": run " + about.By)
+	case (why.Code == ci.ReasonStale || why.Code == ci.ReasonAgentLost) && about.Agent != "":
+		why.Message = ci.CutText(why.Message + ": agent " + about.Agent)
+	}
+	return why
 }
 
 // unwell are the steps that did not end well. A job that was skipped or cancelled before them has none.

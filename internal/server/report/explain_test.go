@@ -38,24 +38,30 @@ type floor struct {
 	t      *testing.T
 	db     *store.DB
 	millis int64
+	rules  reviewed
 }
 
 func newFloor(t *testing.T, db *store.DB) *floor {
-	f := &floor{t: t, db: db, millis: now}
+	f := &floor{t: t, db: db, millis: now, rules: reviewed{}}
 	settings := engine.DefaultSettings()
 	settings.NodeID = "n"
 	f.Engine = engine.New(engine.Deps{DB: db, Clock: func() time.Time { return time.UnixMilli(f.millis) }, Log: slog.New(slog.DiscardHandler),
-		Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke(), Contexts: reviewed{}})
+		Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke(), Contexts: f.rules})
 	return f
 }
 
-// reviewed are contexts of any name, which have one secret and want anna's approval.
-type reviewed struct{}
+// reviewed are contexts by name, which have one secret. Those of other names want anna's approval.
+type reviewed map[string]contexts.Context
 
-func (reviewed) Bound(_ context.Context, _ *store.Tx, _ string, names []string) ([]contexts.Bound, error) {
+func (r reviewed) Bound(_ context.Context, _ *store.Tx, _ string, names []string) ([]contexts.Bound, error) {
 	var out []contexts.Bound
 	for _, name := range names {
-		out = append(out, contexts.Bound{Name: name, Context: &contexts.Context{Name: name, Enabled: true, RequiredReviewers: []string{"anna"}}})
+		c, ok := r[name]
+		if !ok {
+			c = contexts.Context{RequiredReviewers: []string{"anna"}}
+		}
+		c.Name, c.Enabled = name, true
+		out = append(out, contexts.Bound{Name: name, Context: &c})
 	}
 	return out, nil
 }
@@ -124,6 +130,15 @@ func (f *floor) holdIDs() {
 	f.t.Helper()
 	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE held_runs SET id = 'hold-1'")
+		return err
+	}))
+}
+
+// heldAs gives the hold of a run an id.
+func (f *floor) heldAs(run, id string) {
+	f.t.Helper()
+	must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE held_runs SET id = $2 WHERE run_id = $1", run, id)
 		return err
 	}))
 }
@@ -251,6 +266,22 @@ var situations = []struct {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux")), job("after", on("linux"))},
 			Secrets: plan.WorkflowSecrets{InstallEnv: []string{"prod:TOKEN"}},
 			Edges:   []plan.Edge{{Job: "after", Upstream: "build", RunOn: []ci.JobStatus{ci.JobSuccess}}}})
+		f.holdIDs()
+	}},
+	{"slots of a context", func(f *floor) {
+		one := int64(1)
+		f.rules["prod"] = contexts.Context{ConcurrencyLimit: &one, ConcurrencyTimeoutMs: 60_000}
+		for _, run := range []string{"first", "second", "r"} {
+			j := bound(job(run, on("linux")), "prod")
+			f.register(run, plan.Plan{Jobs: []plan.Job{j}})
+			f.millis += 1000
+		}
+		f.heldAs("r", "hold-1")
+	}},
+	{"timer of a context", func(f *floor) {
+		wait := int64(60)
+		f.rules["prod"] = contexts.Context{WaitTimerSeconds: &wait}
+		f.register("r", plan.Plan{Jobs: []plan.Job{bound(job("deploy", on("linux")), "prod")}})
 		f.holdIDs()
 	}},
 	{"concurrency", func(f *floor) {

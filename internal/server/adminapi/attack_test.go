@@ -1,0 +1,130 @@
+package adminapi_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"kici/internal/core/adminwire"
+	"kici/internal/core/label"
+	"kici/internal/decide/plan"
+	"kici/internal/server/engine"
+	"kici/internal/server/store"
+	"kici/internal/server/store/storetest"
+)
+
+func TestOfManyWhoDecideAHoldAtOnceOneDoes(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		for round := range 5 {
+			run := fmt.Sprint("r", round)
+			id := s.hold(t, run, scopedKey)
+			call(t, s, s.Admin, "POST", "/api/v1/admin/held-runs/decision", adminwire.HoldAnswer{HoldID: id, Decision: "approve", As: "anna"}).want(t, 200, "pending")
+			var all sync.WaitGroup
+			got := make([]reply, 8)
+			for i := range got {
+				all.Go(func() {
+					decision := []string{"approve", "reject"}[i%2]
+					got[i] = call(t, s, s.Admin, "POST", "/api/v1/admin/held-runs/decision", adminwire.HoldAnswer{HoldID: id, Decision: decision, As: "team:ops"})
+				})
+			}
+			all.Wait()
+			decided := ""
+			for _, r := range got {
+				switch {
+				case r.status == 200 && decided == "":
+					decided = r.body
+				case r.status != 409 || !strings.Contains(r.body, "decided already"):
+					t.Errorf("got %d %s, and %s before", r.status, r.body, decided)
+				}
+			}
+			want := map[string]string{`{"status":"released"}`: "pending", `{"status":"rejected"}`: "failed"}[decided]
+			call(t, s, s.Admin, "GET", "/api/v1/admin/runs/"+run, nil).want(t, 200, `"status":"`+want+`"`)
+			closed := decode[adminwire.HeldRunList](t, call(t, s, s.Admin, "GET", "/api/v1/admin/held-runs?status=approved,rejected&runId="+run, nil))
+			if len(closed.HeldRuns) != 1 || len(closed.HeldRuns[0].Approvals) != 2 {
+				t.Errorf("the hold is %+v", closed)
+			}
+		}
+	})
+}
+
+// inContext registers a run of one job that binds contexts.
+func (s *rig) inContext(t *testing.T, run string, names ...string) error {
+	job := plan.Job{ID: run + "-deploy", Name: "deploy", BaseName: "deploy", Selector: label.Selector{Labels: []string{"linux"}}, Config: []byte(`{}`),
+		Contexts: names, ContextDisplay: names}
+	return s.Engine.Register(t.Context(), engine.Registration{RunID: run, OrgID: "default", RoutingKey: scopedKey, Provider: "local", Repo: "app",
+		Ref: "main", SHA: "abc", TriggerEvent: "push", Plan: plan.Plan{Workflow: "ci", Jobs: []plan.Job{job}}})
+}
+
+func TestAContextIsDeletedOrHoldsAndNeverBoth(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		for round := range 12 {
+			run, name := fmt.Sprint("r", round), fmt.Sprint("prod-", round)
+			call(t, s, s.Admin, "POST", contextsPath, `{"orgId":"default","name":"shared"}`)
+			call(t, s, s.Admin, "POST", contextsPath, `{"orgId":"default","name":"`+name+`","requiredReviewers":["anna"]}`).want(t, 201, "")
+			var all sync.WaitGroup
+			var deleted reply
+			all.Go(func() { deleted = call(t, s, s.Admin, "DELETE", contextsPath+"/"+name+"?orgId=default", nil) })
+			all.Go(func() {
+				if err := s.inContext(t, run, "shared", name); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Wait()
+			explained := call(t, s, s.Admin, "GET", "/api/v1/admin/runs/"+run+"/explain", nil)
+			switch deleted.status {
+			case 409:
+				explained.want(t, 200, "Requires approval from: anna")
+			case 200:
+				explained.want(t, 200, "multi-environment gate: '"+name+"' rejected")
+			default:
+				t.Errorf("delete: %d %s", deleted.status, deleted.body)
+			}
+		}
+	})
+}
+
+func TestPagesHaveTheirBorders(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		for _, run := range []string{"a", "b", "c"} {
+			s.Register(t, run, scopedKey)
+		}
+		for query, want := range map[string]string{
+			"limit=0":                      `"limit":20,"offset":0`,
+			"limit=-1":                     `"limit":20,"offset":0`,
+			"limit=ten":                    `"limit":20,"offset":0`,
+			"limit=101":                    `"limit":100,"offset":0`,
+			"limit=99999999999999999999":   `"limit":100,"offset":0`,
+			"limit=-99999999999999999999":  `"limit":20,"offset":0`,
+			"offset=-1":                    `"limit":20,"offset":0`,
+			"offset=3":                     `{"runs":[],"total":3,"limit":20,"offset":3}`,
+			"offset=9223372036854775807":   `{"runs":[],"total":3`,
+			"offset=99999999999999999999":  `{"runs":[],"total":3`,
+			"since=0001-01-01T00:00:00Z":   `"total":3`,
+			"since=9999-12-31T23:59:59Z":   `"total":0`,
+			"since=1970-01-01T00:00:00Z":   `"total":3`,
+			"status=,%20,pending,,pending": `"total":3`,
+		} {
+			if got := call(t, s, s.Auditor, "GET", "/api/v1/admin/runs?"+query, nil); got.status != 200 || !strings.Contains(got.body, want) {
+				t.Errorf("%s: %d %s, want %s", query, got.status, got.body, want)
+			}
+		}
+		first := decode[adminwire.RunList](t, call(t, s, s.Auditor, "GET", "/api/v1/admin/runs?limit=2", nil))
+		second := decode[adminwire.RunList](t, call(t, s, s.Auditor, "GET", "/api/v1/admin/runs?limit=2&offset=2", nil))
+		seen := map[string]bool{}
+		for _, r := range append(first.Runs, second.Runs...) {
+			seen[r.RunID] = true
+		}
+		if len(seen) != 3 {
+			t.Errorf("runs of one moment are on two pages or on none: %v", seen)
+		}
+		for _, path := range []string{"event-log?orgId=default&", "audit?", "queue?", "executions?", "held-runs?", "access-log?", "generic-sources?orgId=default&"} {
+			for _, query := range []string{"limit=99999999999999999999", "offset=99999999999999999999", "limit=-1&offset=-1"} {
+				call(t, s, s.Owner, "GET", "/api/v1/admin/"+path+query, nil).want(t, 200, "")
+			}
+		}
+	})
+}
