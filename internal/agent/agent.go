@@ -52,7 +52,9 @@ type Agent struct {
 	address   atomic.Value                                    // of the HTTP endpoints, once they listen
 	pause     func(attempt int, chance float64) time.Duration // before connecting again; nil for the usual one
 
-	guardMargin time.Duration // see the constant
+	guardMargin   time.Duration   // see the constant
+	rebootMachine func() error    // the machine goes down a moment after it returns
+	life          context.Context // of Serve
 
 	leave     chan error // asks Serve to end; holds one, more change nothing
 	closing   sync.WaitGroup
@@ -66,9 +68,9 @@ type Agent struct {
 	draining  bool
 	idle      *time.Timer // of a scaler-managed agent
 	offlineAt time.Time
-	refused   bool // for good
-	reboot    bool // the machine is to be rebooted after the job
-	guarded   bool // the metadata address of the microVM is closed
+	refused   bool    // for good
+	reboot    *reboot // nil while no job wants one
+	guarded   bool    // the metadata address of the microVM is closed
 }
 
 // New prepares an agent; nothing runs before Serve.
@@ -91,8 +93,9 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 		offlineAt: time.Now(),
 		leave:     make(chan error, 1),
 
-		guardMargin: guardMargin,
-		spareLife:   spareLife,
+		guardMargin:   guardMargin,
+		spareLife:     spareLife,
+		rebootMachine: host.Reboot,
 	}
 	a.oplog = newOplog(log.Handler(), redact.New([]string{cfg.Token}))
 	a.log = slog.New(a.oplog).With("agent", cfg.AgentID)
@@ -137,6 +140,7 @@ func (a *Agent) serveUntil(ctx context.Context, force <-chan struct{}) error {
 	defer a.closing.Wait()
 	defer a.dropSpare()
 	defer end(nil)
+	a.life = life
 	if err := a.serveHTTP(life); err != nil {
 		return &ExitError{Code: 1, Err: err}
 	}
@@ -307,6 +311,11 @@ func (a *Agent) online(s *link.Session) int {
 	a.metrics.Connected.Store(1)
 	a.oplog.replay(offline, waiting)
 	a.ledger.Send(ledger.KeepNot, wire.ConfigAck{MessageID: fmt.Sprintf("config-ack-%s-%d", a.cfg.AgentID, time.Now().UnixMilli()), AgentID: a.cfg.AgentID})
+	a.mu.Lock()
+	if a.reboot != nil { // the server takes a host that registers for one that is back
+		a.askLocked(job.MethodRequestReboot, a.reboot.params)
+	}
+	a.mu.Unlock()
 	return waiting
 }
 

@@ -20,7 +20,7 @@ func (a *Agent) dispatched(d wire.JobDispatch) {
 	case a.job != nil && a.job.Ref.ID == ref.ID, slices.ContainsFunc(a.ledger.OpenJobs(), func(o ledger.Job) bool { return o.ID == ref.ID }):
 		// The first answer was lost, or the server has not heard of the end yet. The job is not started twice.
 		a.ledger.Post(wire.JobAck{MessageID: uuid.NewString(), RunID: d.RunID, JobID: d.JobID, Timestamp: time.Now().UnixMilli()}, ledger.Entry{Keep: ledger.KeepAcked, Job: ref})
-	case a.draining:
+	case a.draining, a.reboot != nil && a.reboot.due:
 		a.rejectLocked(d, wire.RejectDraining)
 	case a.job != nil:
 		a.rejectLocked(d, wire.RejectBusy)
@@ -75,8 +75,10 @@ func (a *Agent) finished(j *job.Job, report func()) {
 	report()
 	a.startIdleLocked(false)
 	draining := a.draining
-	reboot := a.reboot
-	a.reboot = false
+	reboot := a.reboot != nil
+	if reboot {
+		a.reboot.due = true
+	}
 	a.postMetricsLocked()
 	a.postStatusLocked()
 	next := a.reserveSpareLocked()
@@ -85,7 +87,7 @@ func (a *Agent) finished(j *job.Job, report func()) {
 		a.closing.Go(func() { a.runSpare(next) })
 	}
 	if reboot {
-		a.rebootHost()
+		a.closing.Go(a.rebootHost)
 	}
 	if draining {
 		a.depart(nil)

@@ -51,6 +51,6 @@ func (a *Agent) workshop() job.Workshop {
 		MaxLogBytes: c.MaxLogBytes, DropLines: c.Backpressure == BackpressureDrop, OrchestratorHost: c.OrchestratorHost,
 		Log: a.log, Client: a.client, Cache: a.cache, Bundles: a.bundles, Facts: a.facts,
 		Ledger: a.ledger, Questions: &a.questions, Metrics: a.metrics,
-		Has: a.serverHas, SpareRunner: a.spareRunner, Finished: a.finished, Reboot: a.wantReboot, Go: a.closing.Go,
+		Has: a.serverHas, SpareRunner: a.spareRunner, Finished: a.finished, Reboot: a.wantReboot, KeepMachine: a.keepMachine, Go: a.closing.Go,
 	}
 }

@@ -229,6 +229,18 @@ var scenes = map[string]func(*stage){
 		s.end(0, "one", "success")
 		s.complete("success", "")
 	},
+	// Asks for a reboot of the machine, and takes it back.
+	"reboot": func(s *stage) {
+		s.begin()
+		s.start(0, "one", "")
+		for _, method := range strings.Fields(s.arg) {
+			s.say(runner.Request{Type: runner.TypeAPIRequest, RequestID: "1", Method: method, Params: json.RawMessage(`{"deadlineMs":60000}`)})
+			raw, _ := json.Marshal(s.hear())
+			s.log(0, string(raw))
+		}
+		s.end(0, "one", "success")
+		s.complete("success", "")
+	},
 	// As much as the runner lets a job give: outputs of 2 MiB and 20 secret outputs of 64 KiB, and an error in each step.
 	"large": func(s *stage) {
 		s.begin()

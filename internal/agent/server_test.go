@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -217,6 +219,9 @@ type testAgent struct {
 	stop context.CancelFunc
 	done chan error
 	log  *lockedBuffer
+
+	reboots     chan struct{} // one for each reboot of the machine
+	rebootFails atomic.Bool
 }
 
 type lockedBuffer struct {
@@ -261,9 +266,16 @@ func startAgent(t testing.TB, url, scene string, change ...func(*Config)) *testA
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ta := &testAgent{Agent: a, t: t, stop: cancel, done: make(chan error, 1), log: out}
+	ta := &testAgent{Agent: a, t: t, stop: cancel, done: make(chan error, 1), log: out, reboots: make(chan struct{}, 8)}
 	a.pause = func(int, float64) time.Duration { return time.Millisecond }
 	a.guardMargin = time.Millisecond
+	a.rebootMachine = func() error {
+		ta.reboots <- struct{}{}
+		if ta.rebootFails.Load() {
+			return errors.New("the machine does not want to")
+		}
+		return nil
+	}
 	a.spareLife = 0
 	force := make(chan struct{})
 	go func() { ta.done <- a.serveUntil(ctx, force) }()

@@ -13,7 +13,7 @@ import (
 // commandLimit bounds the commands that the agent runs for the machine.
 const commandLimit = 10 * time.Second
 
-// Reboot restarts the machine.
+// Reboot restarts the machine. Error: with what the command said.
 func Reboot() error {
 	command := map[string][]string{
 		"linux": {"systemctl", "reboot"}, "darwin": {"shutdown", "-r", "now"}, "windows": {"shutdown", "/r", "/t", "0"},
@@ -21,15 +21,18 @@ func Reboot() error {
 	if command == nil {
 		return errors.New("no command for this system")
 	}
-	_, err := run(command...)
-	return err
+	return told(run(command...))
 }
 
 // CloseMetadata closes the metadata address of a microVM. Error: with what the command said.
 func CloseMetadata() error {
-	out, err := run("iptables", "-A", "OUTPUT", "-d", "169.254.169.254", "-j", "DROP")
+	return told(run("iptables", "-A", "OUTPUT", "-d", "169.254.169.254", "-j", "DROP"))
+}
+
+// told is the error of a command with what it said.
+func told(output []byte, err error) error {
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))
 	}
 	return nil
 }

@@ -195,10 +195,10 @@ func (j *Job) learn(r runner.Request, result json.RawMessage) {
 		if json.Unmarshal(result, &v) == nil && v.Token != "" {
 			j.mask.Add(v.Token) // before a step can print it
 		}
-	case "host.requestReboot":
-		j.shop.Reboot(true)
-	case "host.cancelReboot":
-		j.shop.Reboot(false)
+	case MethodRequestReboot:
+		j.shop.Reboot(r.Params)
+	case MethodCancelReboot:
+		j.shop.KeepMachine()
 	}
 }
 

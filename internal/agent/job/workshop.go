@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,16 +46,23 @@ type Workshop struct {
 	Has         func(feature string) bool                 // the server has the feature
 	SpareRunner func() (proc *runner.Process, ready bool) // nil when there is none
 	Finished    func(j *Job, report func())               // frees the agent and reports the end, in one step
-	Reboot      func(wanted bool)                         // of the machine, after the job
+	Reboot      func(params json.RawMessage)              // the machine, after the job, as the params of the call say
+	KeepMachine func()                                    // takes that back
 	Go          func(func())                              // runs what the agent waits for when it ends
 }
+
+// The calls of the agent API that concern the machine of the agent.
+const (
+	MethodRequestReboot = "host.requestReboot"
+	MethodCancelReboot  = "host.cancelReboot"
+)
 
 // allowed refuses API methods that this agent does not carry out itself, and a reboot of the server's own machine.
 func (w Workshop) allowed(method string) error {
 	switch method {
 	case "kici.ensureInitRunner", "kici.preBootSend":
 		return fmt.Errorf("this agent cannot reach other hosts by SSH, which %s needs", method)
-	case "host.requestReboot":
+	case MethodRequestReboot:
 		if w.OrchestratorHost {
 			return errors.New("refusing to reboot the orchestrator host")
 		}

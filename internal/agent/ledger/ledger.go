@@ -363,6 +363,32 @@ func (l *Ledger) Drained(ctx context.Context) bool {
 	}
 }
 
+// Told waits until every frame has been written and the server has the ends of all jobs. It reports false when ctx ends first.
+func (l *Ledger) Told(ctx context.Context) bool {
+	for {
+		l.mu.Lock()
+		told, changed := l.toldLocked(), l.changed
+		l.mu.Unlock()
+		if told {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (l *Ledger) toldLocked() bool {
+	for e := l.front; e != nil; e = e.next {
+		if e.End || !e.sent {
+			return false
+		}
+	}
+	return true
+}
+
 // Close deletes what lies on disk.
 func (l *Ledger) Close() {
 	l.mu.Lock()

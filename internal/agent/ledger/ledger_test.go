@@ -257,3 +257,32 @@ func TestTheLedgerSendsWhatIsOpenInOrder(t *testing.T) {
 		})
 	})
 }
+
+func TestTheServerIsToldWhenAllIsWrittenAndTheEndsAreConfirmed(t *testing.T) {
+	l := New(t.TempDir(), slog.New(slog.DiscardHandler))
+	defer l.Close()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	end := frame("end", KeepAcked)
+	end.End = true
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nothing to tell", func() {}, true},
+		{"an end while offline", func() { l.add(end) }, false},
+		{"connected", func() { l.Connect(true) }, false},
+		{"written", func() { sent(t, l) }, false},
+		{"lost, and connected again", func() { l.Disconnect(); l.Connect(true); sent(t, l) }, false},
+		{"a question of the job, unanswered", func() { l.add(frame("question", KeepAnswered)); sent(t, l) }, false},
+		{"acknowledged", func() { l.Ack("end", false) }, true},
+		{"a status", func() { l.add(frame("status", KeepNot)) }, false},
+		{"written, too", func() { sent(t, l) }, true},
+	} {
+		step.do()
+		if got := l.Told(ended); got != step.want {
+			t.Errorf("%s: told %v", step.name, got)
+		}
+	}
+}
