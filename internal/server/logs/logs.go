@@ -83,7 +83,7 @@ type Store struct {
 	log      *slog.Logger
 
 	segments *segments.Store // nil without an object store
-	marks    retention.Marks
+	marks    *retention.Marks
 
 	// slots holds a place for every stream in use, so that no more than maxOpen files are ever open for writing. An
 	// Append that finds none waits.
@@ -125,8 +125,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		root: root, maxBytes: o.MaxBytes, maxOpen: o.MaxOpen, log: o.Log,
-		marks:   retention.Marks{Root: root, Objects: o.Segments},
 		streams: map[string]*stream{}, waiters: map[string]*waiter{},
+	}
+	if s.marks, err = retention.NewMarks(root, o.Segments); err != nil {
+		return nil, errors.Join(fmt.Errorf("open log root: %w", err), root.Close())
 	}
 	s.openLog = s.openForWriting
 	s.defaults()

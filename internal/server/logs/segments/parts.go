@@ -31,11 +31,11 @@ func (s *Store) layout(ctx context.Context, log string) ([]segment, error) {
 		}
 		found = append(found, g)
 	}
-	uploaded, err := s.Objects.List(ctx, log)
+	uploaded, err := s.uploadedParts(ctx, log)
 	if err != nil {
-		return nil, fmt.Errorf("list segments: %w", err)
+		return nil, err
 	}
-	return arrange(append(found, parseSegments(uploaded)...)), nil
+	return arrange(append(found, uploaded...)), nil
 }
 
 // localSegments lists what the data folder holds of a log. The ends are not known.

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"kici/internal/kit/blob"
 	"kici/internal/kit/service"
 	"kici/internal/server/logs/index"
@@ -43,8 +45,9 @@ type File interface {
 // Store has the logs of one data folder and one object store.
 type Store struct {
 	Options
-	copies *copies
-	owed   service.Poke // there may be a segment to upload
+	copies   *copies
+	listings listings
+	owed     service.Poke // there may be a segment to upload
 
 	mu      sync.Mutex
 	writers map[string]*Writer  // by log
@@ -61,6 +64,9 @@ func Open(o Options) (*Store, error) {
 	s := &Store{Options: o, owed: service.NewPoke(), writers: map[string]*Writer{}, debts: map[string]struct{}{}}
 	var err error
 	if s.copies, err = newCopies(o.Objects, filepath.Join(o.Root.Name(), copiesFolder)); err != nil {
+		return nil, err
+	}
+	if s.listings.known, err = lru.New[string, listing](maxListed); err != nil {
 		return nil, err
 	}
 	err = fs.WalkDir(o.Root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -172,6 +178,7 @@ func (s *Store) Remove(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
+	defer s.listings.changed("")
 	for _, object := range objects {
 		if err := s.Objects.Delete(ctx, object); err != nil {
 			return err

@@ -148,6 +148,7 @@ func (s *Store) uploadSegment(ctx context.Context, log string, g segment) error 
 			return err
 		}
 		s.uploaded.Add(1)
+		s.listings.changed(log)
 	}
 	return s.Root.Remove(name)
 }

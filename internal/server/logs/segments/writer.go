@@ -39,6 +39,7 @@ type Writer struct {
 
 // Continue opens a log for writing, one writer at a time, and finds where it ends, with that many ids of its latest chunks.
 func (s *Store) Continue(ctx context.Context, log string, ids int) (*Writer, index.Tail, error) {
+	s.listings.changed(log) // another node may have uploaded what this one would number again
 	segments, err := s.layout(ctx, log)
 	if err != nil {
 		return nil, index.Tail{}, err
