@@ -184,7 +184,7 @@ func (p *pass) load(ctx context.Context) error {
 	return err
 }
 
-// free are the places of the agents that are connected, to whichever node.
+// free are the places of the agents that are connected, to whichever node, and whose hosts do not reboot.
 func (p *pass) free(ctx context.Context) (*capacity.Seats, error) {
 	agents, err := fleet.List(ctx, p.DB.Read())
 	if err != nil {
@@ -196,7 +196,7 @@ func (p *pass) free(ctx context.Context) (*capacity.Seats, error) {
 	}
 	var seats []capacity.Seat
 	for _, a := range agents {
-		if room := a.MaxConcurrency - held[a.ID]; a.Connected() && room > 0 {
+		if room := a.MaxConcurrency - held[a.ID]; a.Connected() && !a.RebootsAt(p.now) && room > 0 {
 			seats = append(seats, capacity.Seat{Agent: label.Agent{ID: a.ID, Labels: a.Labels, Mandatory: a.MandatoryLabels}, Free: room})
 		}
 	}

@@ -188,6 +188,11 @@ func TestOnlyJobsWithoutAPlaceAreOffered(t *testing.T) {
 			_, err := fleet.Gone(ctx, tx, "gone", "gone", b.now.Load())
 			return err
 		})
+		b.connect("reboots", 1, "linux")
+		b.write(func(ctx context.Context, tx *store.Tx) error {
+			_, err := fleet.AwaitReboot(ctx, tx, "reboots", "reboots", b.now.Load()+60_000)
+			return err
+		})
 		b.enqueue("runs", on("linux"))
 		b.claim("runs", "a")
 		b.enqueue("has-place", on("linux"))
