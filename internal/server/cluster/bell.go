@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +17,11 @@ import (
 )
 
 const (
-	// channelPrefix is before the name of a line in the names of PostgreSQL's channels.
-	channelPrefix = "kici_"
+	// channel is PostgreSQL's, on which all wake-ups travel: the name of the node, and those of the lines that it rings.
+	channel = "kici"
+	// rest is between two words to the other nodes. What is rung meanwhile goes with the next: a node under load would
+	// otherwise say several for every run.
+	rest = 10 * time.Millisecond
 	// listenCheck is how long a quiet connection is trusted before it is asked whether it is still there.
 	listenCheck = 30 * time.Second
 	// databaseTime bounds one word with the database. A wake-up that takes longer is lost; a tick replaces it.
@@ -25,24 +31,25 @@ const (
 // Bell carries wake-ups between the nodes that share a PostgreSQL database. A wake-up may be lost, when the connection
 // is, so whoever is woken by one also looks from time to time by itself. With SQLite there is one node, and no bell.
 type Bell struct {
-	url   string
-	db    *store.DB
-	node  string
-	log   *slog.Logger
-	lines []line
+	url    string
+	db     *store.DB
+	node   string
+	log    *slog.Logger
+	lines  []*line
+	remote service.Poke // there is something to tell the other nodes
 }
 
 // line is one kind of wake-up.
 type line struct {
-	channel string
-	rung    service.Poke // on this node
-	local   service.Poke // whom it wakes here
-	remote  service.Poke // there is something to tell the other nodes
+	name  string
+	rung  service.Poke // on this node
+	local service.Poke // whom it wakes here
+	due   atomic.Bool  // the other nodes are to be told
 }
 
 // NewBell makes the bell of a node. url is that of the database db.
 func NewBell(url string, db *store.DB, nodeID string, log *slog.Logger) *Bell {
-	return &Bell{url: url, db: db, node: nodeID, log: log}
+	return &Bell{url: url, db: db, node: nodeID, log: log, remote: service.NewPoke()}
 }
 
 // Line makes a poke that wakes local here, and its like of the same name on every other node. It is called before Start.
@@ -50,53 +57,64 @@ func (b *Bell) Line(name string, local service.Poke) service.Poke {
 	if b.db.Dialect != store.Postgres {
 		return local
 	}
-	l := line{channel: channelPrefix + name, rung: service.NewPoke(), local: local, remote: service.NewPoke()}
+	l := &line{name: name, rung: service.NewPoke(), local: local}
 	b.lines = append(b.lines, l)
 	return l.rung
 }
 
 // Start runs the loops of the bell in the group.
 func (b *Bell) Start(loops *service.Group) {
+	if len(b.lines) == 0 {
+		return
+	}
 	for _, l := range b.lines {
-		loops.Go("bell "+l.channel, l.spread)
-		loops.Go("notify "+l.channel, func(ctx context.Context) error { return b.notify(ctx, l) })
+		loops.Go("bell "+l.name, func(ctx context.Context) error { return b.spread(ctx, l) })
 	}
-	if len(b.lines) > 0 {
-		loops.Go("listen", b.listen)
-	}
+	loops.Go("notify", b.notify)
+	loops.Go("listen", b.listen)
 }
 
 // spread wakes at once here, and lets somebody else tell the others: the database may be slow.
-func (l line) spread(ctx context.Context) error {
+func (b *Bell) spread(ctx context.Context, l *line) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-l.rung:
 			l.local.Wake()
-			l.remote.Wake()
+			l.due.Store(true)
+			b.remote.Wake()
 		}
 	}
 }
 
-// notify tells the other nodes. What is rung while it does so is one more word, however often it was.
-func (b *Bell) notify(ctx context.Context, l line) error {
+// notify tells the other nodes. What is rung while it does so, or rests, is one more word, however often it was.
+func (b *Bell) notify(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-l.remote:
+		case <-b.remote:
 		}
-		if err := b.notifyOnce(ctx, l); err != nil && ctx.Err() == nil {
-			b.log.Warn("other nodes not woken, they look by themselves in a moment", "channel", l.channel, "err", err)
+		if err := b.notifyOnce(ctx); err != nil && ctx.Err() == nil {
+			b.log.Warn("other nodes not woken, they look by themselves in a moment", "err", err)
+		}
+		if !service.Sleep(ctx, rest) {
+			return context.Cause(ctx)
 		}
 	}
 }
 
-func (b *Bell) notifyOnce(ctx context.Context, l line) error {
+func (b *Bell) notifyOnce(ctx context.Context) error {
+	word := []string{b.node}
+	for _, l := range b.lines {
+		if l.due.Swap(false) {
+			word = append(word, l.name)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, databaseTime)
 	defer cancel()
-	_, err := b.db.Read().ExecContext(ctx, "SELECT pg_notify($1, $2)", l.channel, b.node)
+	_, err := b.db.Read().ExecContext(ctx, "SELECT pg_notify($1, $2)", channel, strings.Join(word, " "))
 	return err
 }
 
@@ -133,10 +151,8 @@ func (b *Bell) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen to other nodes: %w", err)
 	}
-	for _, l := range b.lines {
-		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
-			return nil, errors.Join(fmt.Errorf("listen to other nodes: %w", err), conn.Close(ctx))
-		}
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to other nodes: %w", err), conn.Close(ctx))
 	}
 	return conn, nil
 }
@@ -147,7 +163,7 @@ func (b *Bell) hear(ctx context.Context, conn *pgx.Conn) error {
 	defer cancel()
 	heard, err := conn.WaitForNotification(limited)
 	if err == nil {
-		b.wake(heard.Channel, heard.Payload)
+		b.wake(heard.Payload)
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -165,12 +181,13 @@ func (b *Bell) hear(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // wake passes on what another node rang. A node has heard itself already.
-func (b *Bell) wake(channel, from string) {
-	if from == b.node {
+func (b *Bell) wake(word string) {
+	said := strings.Fields(word)
+	if len(said) == 0 || said[0] == b.node {
 		return
 	}
 	for _, l := range b.lines {
-		if l.channel == channel {
+		if slices.Contains(said[1:], l.name) {
 			l.local.Wake()
 		}
 	}
