@@ -131,6 +131,9 @@ func (d *Dispatcher) Pass(ctx context.Context) error {
 		if err != nil || given == 0 { // other nodes were faster, so the next pass sees less
 			return err
 		}
+		if given == len(offers) && given < queue.MaxOffers && len(lost) == 0 {
+			return nil // all that could be
+		}
 	}
 	return nil
 }

@@ -65,21 +65,32 @@ func (e *Engine) noteStay(ctx context.Context, jobID string) error {
 func (e *Engine) Acked(ctx context.Context, agentID, _, jobID string) (Ack, error) {
 	var ack Ack
 	err := e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		row, ok, err := queue.ByJob(ctx, tx, jobID)
+		var row queue.Row
+		ack.Job = Owned{}
+		err := tx.All(ctx, queue.AskByJob(tx, jobID, func(r queue.Row) { row = r }), askName(jobID, &ack.Job))
 		if err != nil {
 			return fmt.Errorf("take the ack of job %s: %w", jobID, err)
 		}
-		if !ok {
+		if row.JobID == "" {
 			return ErrNotOwner
 		}
 		change, fenced := lifecycle.Acked(jobID, rowOf(row), agentID)
 		ack.Fenced = fenced
+		if fenced || row.NodeID != e.settings.NodeID {
+			ack.Job = Owned{}
+		}
 		if change == nil {
 			return nil
 		}
 		return e.storeRow(ctx, tx, row.RunID, *change, e.clock.Millis())
 	})
 	return ack, err
+}
+
+// askName asks for what an agent's words about a job need to know of it.
+func askName(jobID string, job *Owned) store.Ask {
+	return store.Ask{Query: "SELECT run_id, job_id, job_name FROM execution_jobs WHERE job_id = $1", Args: []any{jobID},
+		Row: func(r store.Row) error { return r.Scan(&job.RunID, &job.JobID, &job.JobName) }}
 }
 
 // Rejected takes an agent's refusal of a dispatch.

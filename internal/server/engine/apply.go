@@ -44,21 +44,31 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 	if len(ended) == 0 {
 		return nil
 	}
+	// How the run stands is asked with what the first end concerns, and again when that ends more.
+	stands := standing{from: Source{RunID: run.ID}}
+	asks, more := askStanding(&stands), false
 	for len(ended) > 0 {
 		next := ended[0]
 		ended = ended[1:]
-		a, err := loadAftermath(ctx, tx, run, next)
+		a, err := loadAftermath(ctx, tx, run, next, asks...)
 		if err != nil {
 			return err
 		}
+		asks = nil
 		news.jobs = append(news.jobs, a.Job)
 		follow := lifecycle.Ended(a, now)
 		if err := e.admit(ctx, tx, &run, &follow, now); err != nil {
 			return err
 		}
-		ended = append(ended, follow.Ended...)
+		ended, more = append(ended, follow.Ended...), more || len(follow.Ended) > 0
 	}
-	return e.settle(ctx, tx, run, news, now)
+	if more {
+		var err error
+		if stands, err = loadStanding(ctx, tx, run.ID); err != nil {
+			return err
+		}
+	}
+	return e.settle(ctx, tx, run, stands, news, now)
 }
 
 // admit stores an outcome, without the jobs that their gates do not let into the queue.

@@ -162,12 +162,12 @@ func loadOpen(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Job,
 	return jobs, nil
 }
 
-// loadAftermath reads what the end of a job concerns.
-func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID string) (lifecycle.Aftermath, error) {
+// loadAftermath reads what the end of a job concerns, after what else is asked.
+func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID string, first ...store.Ask) (lifecycle.Aftermath, error) {
 	a := lifecycle.Aftermath{Run: run}
 	var dependants []lifecycle.Job
 	// Without its queue row and holds, which are of no more use to it.
-	err := tx.All(ctx, askJob(jobID, &a.Job), askJobs(&dependants, selectDependants, jobID))
+	err := tx.All(ctx, append(first, askJob(jobID, &a.Job), askJobs(&dependants, selectDependants, jobID))...)
 	if err == nil && a.Job.Wave.MaxParallel > 0 {
 		err = tx.All(ctx, askJobs(&a.Siblings, selectSiblings, jobID))
 	}

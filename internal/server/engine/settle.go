@@ -19,27 +19,34 @@ type standing struct {
 	slots, holds bool // it has, or waits for, a place in a group; something in it waits for somebody
 }
 
-// loadStanding reads how a run stands.
-func loadStanding(ctx context.Context, q store.Querier, runID string) (s standing, err error) {
-	err = q.All(ctx,
-		store.Ask{Query: selectStanding, Args: []any{runID}, Row: func(r store.Row) error {
-			s.from.RunID = runID
-			return r.Scan(&s.from.OrgID, &s.from.RoutingKey, &s.from.Repo, &s.from.Workflow, &s.from.ChainDepth, &s.from.Test,
-				&s.open, &s.drift, &s.slots, &s.holds)
-		}},
-		store.Ask{Query: selectSummaries, Args: []any{runID}, Row: func(r store.Row) error {
-			var job lifecycle.Summary
-			err := r.Scan(&job.Name, &job.Status, &job.Kind)
-			s.jobs = append(s.jobs, job)
-			return err
-		}})
-	if err == nil && s.from.RunID == "" {
+// loadStanding reads how a run stands. A run that does not exist is sql.ErrNoRows.
+func loadStanding(ctx context.Context, q store.Querier, runID string) (standing, error) {
+	s := standing{from: Source{RunID: runID}}
+	err := q.All(ctx, askStanding(&s)...)
+	if err == nil && s.from.OrgID == "" {
 		err = sql.ErrNoRows
 	}
 	if err != nil {
 		return s, fmt.Errorf("read how run %s stands: %w", runID, err)
 	}
 	return s, nil
+}
+
+// askStanding is loadStanding among other questions.
+func askStanding(s *standing) []store.Ask {
+	args := []any{s.from.RunID}
+	return []store.Ask{
+		{Query: selectStanding, Args: args, Row: func(r store.Row) error {
+			return r.Scan(&s.from.OrgID, &s.from.RoutingKey, &s.from.Repo, &s.from.Workflow, &s.from.ChainDepth, &s.from.Test,
+				&s.open, &s.drift, &s.slots, &s.holds)
+		}},
+		{Query: selectSummaries, Args: args, Row: func(r store.Row) error {
+			var job lifecycle.Summary
+			err := r.Scan(&job.Name, &job.Status, &job.Kind)
+			s.jobs = append(s.jobs, job)
+			return err
+		}},
+	}
 }
 
 // SourceOf reads where a run comes from. Error: ErrRunNotFound.
@@ -52,11 +59,7 @@ func SourceOf(ctx context.Context, q store.Querier, runID string) (Source, error
 }
 
 // settle tells of the jobs that ended, and ends the run when the last of its jobs is among them.
-func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, news endings, now int64) error {
-	s, err := loadStanding(ctx, tx, run.ID)
-	if err != nil {
-		return err
-	}
+func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, s standing, news endings, now int64) error {
 	if err := e.announceJobs(ctx, tx, s.from, news, now); err != nil || s.open {
 		return err
 	}

@@ -11,58 +11,38 @@ import (
 	"kici/internal/core/wire"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/server/logs"
-	"kici/internal/server/queue"
 	"kici/internal/server/store"
 )
 
-// StepReported stores an agent's word about a step. While the job lives the last word wins, since a retried step goes
-// from failed to running again; once the job has ended its steps are frozen.
-func (e *Engine) StepReported(ctx context.Context, agentID string, m wire.StepStatus) error {
+// StepReported stores an agent's word about a step of a job that it has. While the job lives the last word wins, since a
+// retried step goes from failed to running again; once the job has ended its steps are frozen. A late word, and that of a
+// former owner, is dropped.
+func (e *Engine) StepReported(ctx context.Context, agentID string, job Owned, m wire.StepStatus) error {
 	return e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		var job stepsJob
-		if err := job.load(ctx, tx, m); err != nil {
-			return fmt.Errorf("load job %s for its step %d: %w", m.JobID, m.StepIndex, err)
+		if full, err := stepsFull(ctx, tx, m); err != nil || full {
+			return err
 		}
-		if job.runID == "" {
-			return ErrNotOwner
-		}
-		if job.completed || job.holder != agentID || job.full {
-			return nil // a late word, that of a former owner, or one too many
-		}
-		tx.After(func() { e.changed(job.runID) })
-		return upsertStep(ctx, tx, job.runID, job.name, m)
+		tx.After(func() { e.changed(job.RunID) })
+		return upsertStep(ctx, tx, agentID, job, m)
 	})
-}
-
-// stepsJob is what the word about a step needs to know of its job.
-type stepsJob struct {
-	runID, name string
-	completed   bool
-	holder      string // agent that has it
-	full        bool   // the step is one too many
-}
-
-// load reads the job of a step and locks it.
-func (j *stepsJob) load(ctx context.Context, tx *store.Tx, m wire.StepStatus) error {
-	asks := []store.Ask{
-		{Query: selectStepsJob + tx.ForUpdate(), Args: []any{m.JobID}, Row: func(r store.Row) error {
-			return r.Scan(&j.runID, &j.name, &j.completed)
-		}},
-		queue.AskByJob(tx, m.JobID, func(r queue.Row) { j.holder = r.AgentID }),
-	}
-	if m.StepIndex >= maxSteps {
-		asks = append(asks, store.Ask{Query: selectStepsFull, Args: []any{m.JobID, maxSteps, m.StepIndex}, Row: func(r store.Row) error {
-			return r.Scan(&j.full)
-		}})
-	}
-	return tx.All(ctx, asks...)
 }
 
 // maxSteps bounds the steps of a job below that index, and as many more may stand beyond it: hooks and what else agents do for a
 // job have indices that they choose. What is reported beyond is not kept, since nobody would look through it.
 const maxSteps = 10_000
 
-func upsertStep(ctx context.Context, tx *store.Tx, runID, jobName string, m wire.StepStatus) error {
+// stepsFull tells that a step is one too many of its job.
+func stepsFull(ctx context.Context, tx *store.Tx, m wire.StepStatus) (full bool, err error) {
+	if m.StepIndex < maxSteps {
+		return false, nil
+	}
+	if err := tx.QueryRowContext(ctx, selectStepsFull, m.JobID, maxSteps, m.StepIndex).Scan(&full); err != nil {
+		return false, fmt.Errorf("count steps of job %s: %w", m.JobID, err)
+	}
+	return full, nil
+}
+
+func upsertStep(ctx context.Context, tx *store.Tx, agentID string, job Owned, m wire.StepStatus) error {
 	data := wire.ParseStepData(m.Data)
 	var started, completed, duration, exitCode, logBytes sql.NullInt64
 	switch {
@@ -82,11 +62,11 @@ func upsertStep(ctx context.Context, tx *store.Tx, runID, jobName string, m wire
 	if err != nil {
 		return err
 	}
-	err = tx.Do(ctx, upsertStepRow, m.JobID, m.StepIndex, runID, ci.CutName(m.StepName), string(m.State),
+	err = tx.Do(ctx, insertStep+tx.ForUpdate()+onStepKnown, job.JobID, m.StepIndex, job.RunID, ci.CutName(m.StepName), string(m.State),
 		ci.CutName(cmp.Or(data.StepType, m.StepType, "step")), started, completed, duration, exitCode, nullText(ci.CutText(data.Error)),
-		logs.Path(runID, jobName, m.StepIndex), logBytes.Int64, accessed, nullText(ci.CutName(data.CheckOutcome)),
+		logs.Path(job.RunID, job.JobName, m.StepIndex), logBytes.Int64, accessed, nullText(ci.CutName(data.CheckOutcome)),
 		nullText(ci.CutText(data.DriftSummary)), nullText(ci.CleanText(string(data.Drift))),
-		nullText(m.ConcurrencyKind), nullText(ci.CutName(m.GroupID)))
+		nullText(m.ConcurrencyKind), nullText(ci.CutName(m.GroupID)), agentID)
 	if err != nil {
 		return fmt.Errorf("store step %d of job %s: %w", m.StepIndex, m.JobID, err)
 	}
@@ -132,10 +112,16 @@ func encodeNames(names []string) (sql.NullString, error) {
 }
 
 const (
-	upsertStepRow = `INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, step_type, started_at, completed_at,
+	// The job and its queue row are locked, so that the job's end and words about its steps follow each other.
+	insertStep = `INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, step_type, started_at, completed_at,
     duration_ms, exit_code, error_message, log_path, log_bytes, secrets_accessed, check_outcome, drift_summary, drift,
     concurrency_kind, group_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+SELECT j.job_id, CAST($2 AS BIGINT), $3, $4, $5, $6, CAST($7 AS BIGINT), CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT),
+    $11, $12, CAST($13 AS BIGINT), $14, $15, $16, $17, $18, $19
+FROM execution_jobs j JOIN dispatch_queue q ON q.id = j.job_id
+WHERE j.job_id = $1 AND j.completed_at IS NULL AND q.agent_id = $20`
+
+	onStepKnown = `
 ON CONFLICT (job_id, step_index) DO UPDATE SET
     step_name = excluded.step_name, status = excluded.status, step_type = excluded.step_type,
     started_at = coalesce(excluded.started_at, execution_steps.started_at),
@@ -148,8 +134,6 @@ ON CONFLICT (job_id, step_index) DO UPDATE SET
     drift = coalesce(excluded.drift, execution_steps.drift),
     concurrency_kind = coalesce(excluded.concurrency_kind, execution_steps.concurrency_kind),
     group_id = coalesce(excluded.group_id, execution_steps.group_id)`
-
-	selectStepsJob = `SELECT run_id, job_name, completed_at IS NOT NULL FROM execution_jobs WHERE job_id = $1`
 
 	selectStepsFull = `SELECT NOT EXISTS (SELECT 1 FROM execution_steps WHERE job_id = $1 AND step_index = $3)
     AND EXISTS (SELECT 1 FROM execution_steps WHERE job_id = $1 AND step_index >= CAST($2 AS BIGINT) LIMIT 1 OFFSET CAST($2 AS BIGINT) - 1)`

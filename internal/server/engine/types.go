@@ -58,4 +58,6 @@ type Owned struct {
 type Ack struct {
 	// Fenced tells that the job is no longer this agent's: it must not start and is told to cancel.
 	Fenced bool
+	// Job is the agent's. It is empty where that is still to be asked: of one that is fenced off, or came from another node.
+	Job Owned
 }

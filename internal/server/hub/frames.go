@@ -66,8 +66,8 @@ func (c *conn) handle(ctx context.Context, m wire.Message) error {
 	case wire.JobStatus:
 		return c.jobStatus(ctx, m)
 	case wire.StepStatus:
-		return c.owner(ctx, m.JobID, m.MessageID, func(engine.Owned) error {
-			return c.hub.Engine.StepReported(ctx, c.name(), m)
+		return c.owner(ctx, m.JobID, m.MessageID, func(job engine.Owned) error {
+			return c.hub.Engine.StepReported(ctx, c.name(), job, m)
 		})
 	case wire.LogChunk:
 		return c.logChunk(ctx, m)
@@ -102,17 +102,21 @@ func (c *conn) ownership(ctx context.Context, jobID string) (engine.Owned, error
 	if known, ok := c.owned[jobID]; ok && now.Before(known.until) {
 		return known.Owned, nil
 	}
-	jobID = strings.Clone(jobID) // what is kept must not hold the whole frame
-	o, err := c.hub.Engine.Owned(ctx, c.name(), jobID)
+	o, err := c.hub.Engine.Owned(ctx, c.name(), strings.Clone(jobID)) // what is kept must not hold the whole frame
 	if err != nil || o.Past {
 		delete(c.owned, jobID)
 		return o, err
 	}
+	c.own(o)
+	return o, nil
+}
+
+// own keeps for a while that a job is the agent's.
+func (c *conn) own(o engine.Owned) {
 	if c.owned == nil || len(c.owned) >= maxOwnerships {
 		c.owned = map[string]ownership{}
 	}
-	c.owned[jobID] = ownership{Owned: o, until: now.Add(ownershipLife)}
-	return o, nil
+	c.owned[o.JobID] = ownership{Owned: o, until: c.hub.Clock().Add(ownershipLife)}
 }
 
 // owner runs do for a frame about a job that is the agent's, and acknowledges the frame. A frame about a job that once
@@ -161,6 +165,9 @@ func (c *conn) jobAck(ctx context.Context, m wire.JobAck) error {
 	if notOwner || ack.Fenced {
 		c.cancelStray(m.RunID, m.JobID)
 		return err
+	}
+	if ack.Job.JobID != "" {
+		c.own(ack.Job)
 	}
 	c.acknowledge(m.MessageID)
 	return nil

@@ -114,13 +114,14 @@ func (e *fakeEngine) Owned(_ context.Context, agentID, jobID string) (engine.Own
 }
 
 func (e *fakeEngine) Acked(ctx context.Context, agentID, _, jobID string) (engine.Ack, error) {
-	if _, err := e.Owned(ctx, agentID, jobID); err != nil {
+	job, err := e.Owned(ctx, agentID, jobID)
+	if err != nil {
 		return engine.Ack{}, err
 	}
 	e.mu.Lock()
 	fenced := e.fenced[jobID]
 	e.mu.Unlock()
-	return engine.Ack{Fenced: fenced}, e.note("acked " + jobID)
+	return engine.Ack{Fenced: fenced, Job: job}, e.note("acked " + jobID)
 }
 
 func (e *fakeEngine) Rejected(_ context.Context, _, jobID, reason string) error {
@@ -134,7 +135,7 @@ func (e *fakeEngine) JobReported(_ context.Context, _ string, m wire.JobStatus) 
 	return e.note("job " + m.JobID + " " + string(m.State))
 }
 
-func (e *fakeEngine) StepReported(_ context.Context, _ string, m wire.StepStatus) error {
+func (e *fakeEngine) StepReported(_ context.Context, _ string, _ engine.Owned, m wire.StepStatus) error {
 	return e.note("step " + m.JobID + " " + m.StepName + " " + string(m.State))
 }
 

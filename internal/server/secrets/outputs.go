@@ -38,7 +38,7 @@ func (s *Store) NewRunKey() (keep func(ctx context.Context, tx *store.Tx, runID 
 		return nil, fmt.Errorf("make the key of a run: %w", err)
 	}
 	return func(ctx context.Context, tx *store.Tx, runID string) error {
-		if _, err := s.keepRunKey(ctx, tx, runID, k); err != nil {
+		if err := s.keepRunKey(ctx, tx, runID, k); err != nil {
 			return fmt.Errorf("keep the key of run %s: %w", runID, err)
 		}
 		return nil
@@ -84,9 +84,7 @@ func (s *Store) giveRunKey(ctx context.Context, runID string) (public string, er
 		return "", err
 	}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		mine, err := s.keepRunKey(ctx, tx, runID, k)
-		if err != nil || mine {
-			public = k.public
+		if err := s.keepRunKey(ctx, tx, runID, k); err != nil {
 			return err
 		}
 		return tx.QueryRowContext(ctx, selectPublicKey, runID).Scan(&public) // another node may have been faster
@@ -95,8 +93,8 @@ func (s *Store) giveRunKey(ctx context.Context, runID string) (public string, er
 }
 
 // keepRunKey stores a key, unless the run has one.
-func (s *Store) keepRunKey(ctx context.Context, tx *store.Tx, runID string, k runKey) (kept bool, err error) {
-	return store.Changed(tx.ExecContext(ctx, insertRunKey, runID, k.public, k.envelope, k.version, s.clock.Millis()))
+func (s *Store) keepRunKey(ctx context.Context, tx *store.Tx, runID string, k runKey) error {
+	return tx.Do(ctx, insertRunKey, runID, k.public, k.envelope, k.version, s.clock.Millis())
 }
 
 // StoreOutputsTx takes the secret outputs that a job's agent sealed for its run, and keeps them for the jobs that need
