@@ -3,7 +3,6 @@
 package blob
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,13 +23,6 @@ var ErrPath = errors.New("bad blob path")
 // ErrFull says that there is no room for more. What was there before is unharmed.
 var ErrFull = errors.New("no space left for blobs")
 
-// Page is a part of a blob.
-type Page struct {
-	Data     []byte
-	Cursor   int64 // offset to go on from
-	Complete bool  // nothing follows at present
-}
-
 // Info is what is known of a blob without reading it.
 type Info struct {
 	Path     string
@@ -45,9 +37,6 @@ type Store interface {
 	Put(ctx context.Context, path string, r io.Reader) (int64, error)
 	// Get opens a blob for reading and tells its size, or ErrNotFound. The caller closes it.
 	Get(ctx context.Context, path string) (io.ReadCloser, int64, error)
-	// Read gives at most limit bytes from the cursor on, cut behind the last line break where one is in the page. What
-	// does not exist is empty and complete; behind the end there is nothing, and Cursor is the size.
-	Read(ctx context.Context, path string, cursor int64, limit int) (Page, error)
 	// Stat tells size and age of what lies at exactly this path, or ErrNotFound.
 	Stat(ctx context.Context, path string) (Info, error)
 	// List gives the paths below a folder, the root for "", sorted. A folder that does not exist has none.
@@ -62,9 +51,6 @@ type Store interface {
 	// Tidy removes what puts that never ended left behind before a time. It never touches a blob.
 	Tidy(ctx context.Context, before time.Time) error
 }
-
-// maxPage bounds one page; a line longer than it comes in pieces.
-const maxPage = 8 << 20
 
 // temporary is the folder in which the file system keeps what is being put. It is taken on every store, so that a path
 // that one accepts is accepted by the other.
@@ -86,17 +72,6 @@ func checkFolder(folder string) (string, error) {
 		return "", nil
 	}
 	return folder, checkPath(folder)
-}
-
-// page cuts what was read from the cursor on, of a blob of this size.
-func page(data []byte, cursor, size int64) Page {
-	if cursor+int64(len(data)) < size {
-		if end := bytes.LastIndexByte(data, '\n'); end >= 0 {
-			data = data[:end+1]
-		}
-	}
-	next := cursor + int64(len(data))
-	return Page{Data: data, Cursor: next, Complete: next >= size}
 }
 
 // paths collects the paths of a walk.

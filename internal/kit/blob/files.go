@@ -113,26 +113,6 @@ func (f *Files) open(name string) (*os.File, os.FileInfo, error) {
 	return file, info, nil
 }
 
-// Read implements Store.
-func (f *Files) Read(ctx context.Context, name string, cursor int64, limit int) (Page, error) {
-	file, info, err := f.open(name)
-	if errors.Is(err, ErrNotFound) {
-		return Page{Complete: true}, nil
-	}
-	if err != nil {
-		return Page{}, err
-	}
-	defer file.Close()
-	size := info.Size()
-	cursor = min(max(cursor, 0), size)
-	data := make([]byte, min(int64(min(max(limit, 1), maxPage)), size-cursor))
-	n, err := file.ReadAt(data, cursor)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return Page{}, fmt.Errorf("read blob %s: %w", name, err)
-	}
-	return page(data[:n], cursor, size), nil
-}
-
 // Stat implements Store.
 func (f *Files) Stat(ctx context.Context, name string) (Info, error) {
 	if err := checkPath(name); err != nil {

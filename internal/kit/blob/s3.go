@@ -58,46 +58,6 @@ func (s *S3) Get(ctx context.Context, name string) (io.ReadCloser, int64, error)
 	return body, info.Size, nil
 }
 
-// Read implements Store, with one request unless the cursor is behind the end.
-func (s *S3) Read(ctx context.Context, name string, cursor int64, limit int) (Page, error) {
-	if err := checkPath(name); err != nil {
-		return Page{}, err
-	}
-	cursor = max(cursor, 0)
-	data, size, err := s.readRange(ctx, name, cursor, min(max(limit, 1), maxPage))
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return Page{Complete: true}, nil
-	case minio.ToErrorResponse(err).Code == minio.InvalidRange:
-		info, err := s.Stat(ctx, name)
-		if errors.Is(err, ErrNotFound) {
-			return Page{Complete: true}, nil
-		}
-		return Page{Data: []byte{}, Cursor: info.Size, Complete: true}, err
-	case err != nil:
-		return Page{}, fmt.Errorf("read blob %s: %w", name, err)
-	}
-	return page(data, cursor, size), nil
-}
-
-func (s *S3) readRange(ctx context.Context, name string, from int64, limit int) (data []byte, size int64, err error) {
-	var o minio.GetObjectOptions
-	if err := o.SetRange(from, from+int64(limit)-1); err != nil {
-		return nil, 0, err
-	}
-	body, _, header, err := s.core.GetObject(ctx, s.bucket, s.prefix+name, o)
-	if err != nil {
-		return nil, 0, s3Absence(err)
-	}
-	defer body.Close()
-	var last int64
-	if _, err := fmt.Sscanf(header.Get("Content-Range"), "bytes %d-%d/%d", &from, &last, &size); err != nil {
-		return nil, 0, fmt.Errorf("the answer has no range: %w", err)
-	}
-	data, err = io.ReadAll(io.LimitReader(body, int64(limit)))
-	return data, size, err
-}
-
 // Stat implements Store.
 func (s *S3) Stat(ctx context.Context, name string) (Info, error) {
 	if err := checkPath(name); err != nil {

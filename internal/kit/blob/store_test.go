@@ -132,37 +132,6 @@ func TestPutOfUnknownLengthTakesMoreThanOnePart(t *testing.T) {
 	})
 }
 
-func TestReadGivesPagesCutAtLineEnds(t *testing.T) {
-	eachStore(t, func(t *testing.T, s Store) {
-		put(t, s, "d/log", "one\ntwo\nthree")
-		put(t, s, "empty", "")
-		tests := []struct {
-			path   string
-			cursor int64
-			limit  int
-			want   Page
-		}{
-			{"d/log", 0, 100, Page{[]byte("one\ntwo\nthree"), 13, true}},
-			{"d/log", -3, 100, Page{[]byte("one\ntwo\nthree"), 13, true}},
-			{"d/log", 0, 6, Page{[]byte("one\n"), 4, false}},
-			{"d/log", 4, 4, Page{[]byte("two\n"), 8, false}},
-			{"d/log", 8, 2, Page{[]byte("th"), 10, false}}, // a line longer than the page comes in pieces
-			{"d/log", 8, 0, Page{[]byte("t"), 9, false}},
-			{"d/log", 8, 5, Page{[]byte("three"), 13, true}},
-			{"d/log", 13, 5, Page{[]byte{}, 13, true}},
-			{"d/log", 99, 5, Page{[]byte{}, 13, true}},
-			{"empty", 0, 5, Page{[]byte{}, 0, true}},
-			{"none", 7, 5, Page{nil, 0, true}},
-		}
-		for _, tt := range tests {
-			got, err := s.Read(t.Context(), tt.path, tt.cursor, tt.limit)
-			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
-				t.Errorf("Read(%s, %d, %d): %v %s", tt.path, tt.cursor, tt.limit, err, diff)
-			}
-		}
-	})
-}
-
 func TestListIsSortedAndRecursive(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		for _, path := range []string{"a/b/c", "a.b", "a/b.d", "z"} {
@@ -235,9 +204,8 @@ func TestBadPathsAreRefused(t *testing.T) {
 			_, _, getErr := s.Get(t.Context(), path)
 			_, putErr := s.Put(t.Context(), path, bytes.NewReader(nil))
 			_, statErr := s.Stat(t.Context(), path)
-			_, readErr := s.Read(t.Context(), path, 0, 1)
 			for name, err := range map[string]error{
-				"get": getErr, "put": putErr, "stat": statErr, "read": readErr, "delete": s.Delete(t.Context(), path),
+				"get": getErr, "put": putErr, "stat": statErr, "delete": s.Delete(t.Context(), path),
 				"move from": s.Move(t.Context(), path, "b"), "move to": s.Move(t.Context(), "b", path),
 			} {
 				if !errors.Is(err, ErrPath) {

@@ -152,8 +152,12 @@ func BenchmarkGigabyte(b *testing.B) {
 			return len(lines), err
 		}},
 		{"Byte", func(s *Store, i int64) (int, error) {
-			data, _, _, err := s.Read(b.Context(), buildLog, (5e8+i*7919)%9e8, 64<<10)
-			return len(data), err
+			content, err := s.Open(b.Context(), buildLog)
+			if err != nil {
+				return 0, err
+			}
+			defer content.Close()
+			return content.ReadAt(make([]byte, 64<<10), (5e8+i*7919)%9e8)
 		}},
 		{"SearchForText", search(b, Query{Text: "number 639 xx", Limit: 1, Time: time.Minute})},
 		{"SearchAll", search(b, Query{Text: "there is no such line", Time: time.Minute})},

@@ -187,8 +187,8 @@ func TestCapEndsTheLogWithOneLine(t *testing.T) {
 		if len(got) < 3 || got[len(got)-1] != TruncatedLine || strings.Contains(strings.Join(got[:len(got)-1], "\n"), TruncatedLine) {
 			t.Errorf("got %q", got)
 		}
-		if _, size, _, err := s.Read(t.Context(), buildLog, 1<<40, 0); err != nil || size > 1000 {
-			t.Errorf("the log has %d bytes, %v", size, err)
+		if size := len(whole(t, s)); size > 1000 {
+			t.Errorf("the log has %d bytes", size)
 		}
 		s.Close()
 		s = h.open(t, Options{MaxBytes: 1000})
@@ -202,46 +202,20 @@ func TestCapEndsTheLogWithOneLine(t *testing.T) {
 	})
 }
 
-func TestReadCutsPagesAtLines(t *testing.T) {
-	eachHome(t, func(t *testing.T, h home) {
-		s := h.open(t, Options{})
-		if data, next, complete, err := s.Read(t.Context(), buildLog, 0, 0); len(data) != 0 || next != 0 || !complete || err != nil {
-			t.Errorf("absent log: %q %d %v %v", data, next, complete, err)
-		}
-		mustAppend(t, s, chunk("a", "1", strings.Repeat("long ", 100), "3"))
-		var got []string
-		for cursor, pages := int64(0), 0; ; pages++ {
-			data, next, complete, err := s.Read(t.Context(), buildLog, cursor, 100)
-			if err != nil || data[len(data)-1] != '\n' || pages > 3 {
-				t.Fatalf("page %q, %v", data, err)
-			}
-			got = append(got, strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")...)
-			if cursor = next; complete {
-				break
-			}
-		}
-		if diff := cmp.Diff([]string{"1", strings.Repeat("long ", 100), "3"}, messages(t, got)); diff != "" {
-			t.Error(diff)
-		}
-		_, size, _, _ := s.Read(t.Context(), buildLog, 1<<40, 0)
-		if data, next, complete, err := s.Read(t.Context(), buildLog, size, 10); len(data) != 0 || next != size || !complete || err != nil {
-			t.Errorf("behind the end: %q %d %v %v", data, next, complete, err)
-		}
-	})
-}
-
 func TestPathsThatLeaveTheRootAreRefused(t *testing.T) {
 	root := t.TempDir()
 	s := openAt(t, Options{Root: filepath.Join(root, "logs")})
 	os.WriteFile(filepath.Join(root, "secret"), []byte("x\n"), 0o600)
 	os.Symlink(filepath.Join(root, "secret"), filepath.Join(root, "logs", "link"))
 	for _, path := range []string{"../secret", "/etc/passwd", "a/../../secret", "a\x00b", ""} {
-		if _, _, _, err := s.Read(t.Context(), path, 0, 0); !errors.Is(err, ErrPath) {
-			t.Errorf("%q: %v", path, err)
+		_, _, _, lines := s.Lines(t.Context(), path, 0, 1)
+		_, whole := s.Open(t.Context(), path)
+		if !errors.Is(lines, ErrPath) || !errors.Is(whole, ErrPath) {
+			t.Errorf("%q: %v, %v", path, lines, whole)
 		}
 	}
-	if data, _, _, err := s.Read(t.Context(), "link", 0, 0); err == nil {
-		t.Errorf("symbolic link out of the root: read %q", data)
+	if _, err := s.Open(t.Context(), "link"); err == nil {
+		t.Error("a symbolic link leads out of the root")
 	}
 }
 

@@ -7,29 +7,8 @@ import (
 	"kici/internal/server/logs/index"
 )
 
-const defaultPage = 64 << 10
-
 // MaxPage bounds one page, in bytes. A page always holds at least one line, however long it is.
 const MaxPage = 8 << 20
-
-// Read gives the stored lines from a byte offset on: whole lines, about limit bytes of them (64 KiB when limit is not
-// positive, 8 MiB at most). Next is the offset to go on from; complete tells that nothing follows at present. A log that
-// does not exist is empty and complete.
-func (s *Store) Read(ctx context.Context, path string, cursor int64, limit int) (data []byte, next int64, complete bool, err error) {
-	if limit <= 0 {
-		limit = defaultPage
-	}
-	limit = min(limit, MaxPage)
-	complete = true // what does not exist is empty
-	err = s.reading(ctx, path, func(v *index.View) error {
-		cursor = min(max(cursor, 0), v.Size)
-		data, err = v.Page(cursor, int64(limit))
-		next = cursor + int64(len(data))
-		complete = next >= v.Size
-		return err
-	})
-	return data, next, complete, err
-}
 
 // Lines gives stored lines, each a JSON object, from a line number on, counted from 0; at most limit of them, fewer
 // where they are very long. Total is the number of lines of the log; next is the number to go on from, 0 when nothing

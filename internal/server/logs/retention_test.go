@@ -121,12 +121,11 @@ func TestDeletedLogReadsAsExpired(t *testing.T) {
 		}
 		for range 2 {
 			_, _, _, lines := s.Lines(t.Context(), buildLog, 0, 1)
-			_, _, _, read := s.Read(t.Context(), buildLog, 0, 1)
 			_, _, last := s.Tail(t.Context(), buildLog, 1)
 			_, search := s.Search(t.Context(), buildLog, Query{Text: "1"})
 			_, whole := s.Open(t.Context(), buildLog)
 			_, wait := s.Wait(t.Context(), buildLog, 0)
-			for i, err := range []error{lines, read, last, search, whole, wait} {
+			for i, err := range []error{lines, last, search, whole, wait} {
 				if !errors.Is(err, ErrExpired) {
 					t.Errorf("way %d: %v", i, err)
 				}

@@ -3,7 +3,6 @@
 package index
 
 import (
-	"bytes"
 	"io"
 	"sort"
 )
@@ -20,28 +19,6 @@ type View struct {
 type Part struct {
 	At, Stop End
 	Shift    int64 // lines that its marks count less than the log has
-}
-
-// Page gives whole lines from a byte on, limit bytes of them at most, or one line.
-func (v *View) Page(cursor, limit int64) ([]byte, error) {
-	return pageFrom(v, cursor, v.Size, limit)
-}
-
-func pageFrom(r io.ReaderAt, cursor, size, limit int64) ([]byte, error) {
-	if cursor >= size {
-		return nil, nil
-	}
-	for {
-		data := make([]byte, min(limit, size-cursor))
-		if _, err := r.ReadAt(data, cursor); err != nil {
-			return nil, err
-		}
-		last := bytes.LastIndexByte(data, '\n')
-		if last >= 0 || cursor+int64(len(data)) >= size {
-			return data[:last+1], nil
-		}
-		limit *= 2 // the line is longer than the page
-	}
 }
 
 // EachFrom calls fn with the lines from a number on, counted from 0, and their numbers, until it returns false. The line
