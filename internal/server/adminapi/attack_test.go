@@ -51,9 +51,13 @@ func TestOfManyWhoDecideAHoldAtOnceOneDoes(t *testing.T) {
 
 // inContext registers a run of one job that binds contexts.
 func (s *rig) inContext(t *testing.T, run string, names ...string) error {
+	return s.bound(t, run, scopedKey, names...)
+}
+
+func (s *rig) bound(t *testing.T, run, routingKey string, names ...string) error {
 	job := plan.Job{ID: run + "-deploy", Name: "deploy", BaseName: "deploy", Selector: label.Selector{Labels: []string{"linux"}}, Config: []byte(`{}`),
 		Contexts: names, ContextDisplay: names}
-	return s.Engine.Register(t.Context(), engine.Registration{RunID: run, OrgID: "default", RoutingKey: scopedKey, Provider: "local", Repo: "app",
+	return s.Engine.Register(t.Context(), engine.Registration{RunID: run, OrgID: "default", RoutingKey: routingKey, Provider: "local", Repo: "app",
 		Ref: "main", SHA: "abc", TriggerEvent: "push", Plan: plan.Plan{Workflow: "ci", Jobs: []plan.Job{job}}})
 }
 
@@ -126,5 +130,29 @@ func TestPagesHaveTheirBorders(t *testing.T) {
 				call(t, s, s.Owner, "GET", "/api/v1/admin/"+path+query, nil).want(t, 200, "")
 			}
 		}
+	})
+}
+
+// TestAScopedTokenLearnsNothingOfOtherSources looks at all that tells of agents and slots, which sources share.
+func TestAScopedTokenLearnsNothingOfOtherSources(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		const other = "generic:default:planted-key"
+		call(t, s, s.Admin, "POST", contextsPath, `{"orgId":"default","name":"prod","concurrencyLimit":1}`).want(t, 201, "")
+		s.employ(t)
+		check(t, s.bound(t, "planted-run", other, "prod"))
+		s.give(t, "planted-run-deploy", "planted-run")
+		check(t, s.bound(t, "mine", scopedKey))
+		check(t, s.bound(t, "held", scopedKey, "prod"))
+		for _, path := range []string{"/runs/mine/explain", "/runs/held/explain", "/queue", "/queue/mine-deploy", "/runs", "/executions", "/held-runs",
+			"/runs/mine", "/runs/mine/jobs", "/runs/mine/structured", "/runs/mine/events", "/event-log?orgId=default"} {
+			got := call(t, s, s.Scoped, "GET", "/api/v1/admin"+path, nil).want(t, 200, "")
+			if strings.Contains(got.body, "planted") {
+				t.Errorf("%s tells of another source: %s", path, got.body)
+			}
+		}
+		call(t, s, s.Scoped, "GET", "/api/v1/admin/runs/mine/explain", nil).want(t, 200, "the only agent that fits, a-1, is busy with a job of another source since")
+		call(t, s, s.Scoped, "GET", "/api/v1/admin/runs/held/explain", nil).want(t, 200, "Concurrency limit reached (1/1): a job of another source; 0 jobs before it")
+		call(t, s, s.Admin, "GET", "/api/v1/admin/runs/held/explain", nil).want(t, 200, "Concurrency limit reached (1/1): deploy of run planted-run; 0 jobs before it")
 	})
 }

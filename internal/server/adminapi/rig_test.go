@@ -147,15 +147,27 @@ func (s *rig) token(t testing.TB, role auth.Role, key string) string {
 func (s *rig) Run(t testing.TB, id string) {
 	t.Helper()
 	s.Register(t, id, scopedKey)
+	s.employ(t)
+	s.give(t, id+"-build", id)
+}
+
+// employ connects agent a-1, which has one place.
+func (s *rig) employ(t testing.TB) {
+	t.Helper()
 	check(t, s.DB.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
-		if err := fleet.Seen(ctx, tx, fleet.Agent{ID: "a-1", Labels: []string{"linux"}, Lifecycle: fleet.Static, MaxConcurrency: 1,
-			NodeID: "n", ConnectionID: "c", LastSeenAt: startTime, Platform: "linux", Arch: "x64"}); err != nil {
-			return err
-		}
-		_, err := queue.Claim(ctx, tx, id+"-build", "a-1", "n", 1, startTime, startTime+10_000)
+		return fleet.Seen(ctx, tx, fleet.Agent{ID: "a-1", Labels: []string{"linux"}, Lifecycle: fleet.Static, MaxConcurrency: 1,
+			NodeID: "n", ConnectionID: "c", LastSeenAt: startTime, Platform: "linux", Arch: "x64"})
+	}))
+}
+
+// give has a-1 take a job.
+func (s *rig) give(t testing.TB, job, run string) {
+	t.Helper()
+	check(t, s.DB.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := queue.Claim(ctx, tx, job, "a-1", "n", 1, startTime, startTime+10_000)
 		return err
 	}))
-	_, err := s.Engine.Acked(t.Context(), "a-1", id, id+"-build")
+	_, err := s.Engine.Acked(t.Context(), "a-1", run, job)
 	check(t, err)
 }
 

@@ -135,7 +135,7 @@ func (a *API) explainRun(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	why, err := report.Explain(r.Context(), a.DB.Read(), run.RunID)
+	why, err := report.Explain(r.Context(), a.DB.Read(), run.RunID, caller(r).RoutingKey)
 	if err != nil {
 		return answer{}, err
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // Explain says of every job of a run what exactly it waits for, or by what and why it ended. Why something ended is what
-// was stored when it did.
-func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Explanation, error) {
+// was stored when it did. Jobs of other routing keys than the scope are not named; "" names all.
+func Explain(ctx context.Context, q store.Querier, runID, scope string) (adminwire.Explanation, error) {
 	run, _, err := RunOf(ctx, q, runID)
 	if err != nil {
 		return adminwire.Explanation{}, err
@@ -27,7 +27,7 @@ func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Expl
 	if x.queued, err = queuedOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
-	if x.view, err = newFleetView(ctx, q); err != nil {
+	if x.view, err = newFleetView(ctx, q, scope); err != nil {
 		return adminwire.Explanation{}, err
 	}
 	if x.cancel, err = cancelOf(ctx, q, runID); err != nil {
@@ -39,7 +39,7 @@ func Explain(ctx context.Context, q store.Querier, runID string) (adminwire.Expl
 	if x.slots, err = slotsOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
-	if x.contextSlots, err = contextSlotsOf(ctx, q, runID); err != nil {
+	if x.contextSlots, err = contextSlotsOf(ctx, q, runID, scope); err != nil {
 		return adminwire.Explanation{}, err
 	}
 	if x.bringUps, err = bringUpsOf(ctx, q, runID); err != nil {

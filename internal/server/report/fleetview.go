@@ -23,7 +23,8 @@ type fleetView struct {
 	judged    map[string][]adminwire.Candidate // by canonical selector, since many jobs ask for the same
 }
 
-func newFleetView(ctx context.Context, q store.Querier) (fleetView, error) {
+// newFleetView looks at the agents for somebody who may see the jobs of one routing key, or of all where scope is "".
+func newFleetView(ctx context.Context, q store.Querier, scope string) (fleetView, error) {
 	agents, err := fleet.List(ctx, q)
 	if err != nil {
 		return fleetView{}, err
@@ -45,12 +46,15 @@ func newFleetView(ctx context.Context, q store.Querier) (fleetView, error) {
 			v.labels[l] = true
 		}
 	}
-	v.busy, err = readOccupants(ctx, q)
+	v.busy, err = readOccupants(ctx, q, scope)
 	return v, err
 }
 
-// readOccupants lists the jobs of every agent, the longest there first.
-func readOccupants(ctx context.Context, q store.Querier) (map[string][]adminwire.Occupant, error) {
+// foreign stands for a job that somebody who asks may not see.
+const foreign = "a job of another source"
+
+// readOccupants lists the jobs of every agent, the longest there first. Of those beyond the scope it tells since when only.
+func readOccupants(ctx context.Context, q store.Querier, scope string) (map[string][]adminwire.Occupant, error) {
 	rows, err := q.QueryContext(ctx, selectOccupants)
 	if err != nil {
 		return nil, fmt.Errorf("list running jobs: %w", err)
@@ -58,11 +62,14 @@ func readOccupants(ctx context.Context, q store.Querier) (map[string][]adminwire
 	defer rows.Close()
 	out := map[string][]adminwire.Occupant{}
 	for rows.Next() {
-		var agent string
+		var agent, routingKey string
 		var since int64
 		var o adminwire.Occupant
-		if err := rows.Scan(&agent, &o.JobID, &o.JobName, &o.RunID, &o.WorkflowName, &since); err != nil {
+		if err := rows.Scan(&agent, &o.JobID, &o.JobName, &o.RunID, &o.WorkflowName, &routingKey, &since); err != nil {
 			return nil, err
+		}
+		if scope != "" && routingKey != scope {
+			o = adminwire.Occupant{JobName: foreign}
 		}
 		o.Since = adminwire.At(since)
 		out[agent] = append(out[agent], o)
@@ -108,7 +115,9 @@ func (v fleetView) candidate(a fleet.Agent, missing []string) adminwire.Candidat
 		c.Draining, c.Node = true, a.NodeID
 	}
 	for _, o := range c.Busy {
-		c.Running = append(c.Running, o.JobID)
+		if o.JobID != "" {
+			c.Running = append(c.Running, o.JobID)
+		}
 	}
 	return c
 }
@@ -134,6 +143,6 @@ func (v fleetView) nobodyHas(s label.Selector) []string {
 	return out
 }
 
-const selectOccupants = `SELECT q.agent_id, q.id, j.job_name, q.run_id, r.workflow_name, q.claimed_at
+const selectOccupants = `SELECT q.agent_id, q.id, j.job_name, q.run_id, r.workflow_name, r.routing_key, q.claimed_at
 FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id JOIN execution_runs r ON r.run_id = q.run_id
 WHERE q.status IN ('dispatched', 'recovering') ORDER BY q.claimed_at, q.id`

@@ -21,7 +21,7 @@ func Hosts(ctx context.Context, q store.Querier) ([]adminwire.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	busy, err := readOccupants(ctx, q)
+	busy, err := readOccupants(ctx, q, "")
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type QueueFilter struct {
 	Workflow   string
 	JobName    string
 	RoutingKey string // of a scoped token
+	Scope      string // of who asks: jobs of other routing keys are not named; "" names all
 	Limit      int
 }
 
@@ -55,7 +56,7 @@ func Queue(ctx context.Context, q store.Querier, f QueueFilter) ([]adminwire.Que
 	if err != nil {
 		return nil, err
 	}
-	view, err := newFleetView(ctx, q)
+	view, err := newFleetView(ctx, q, f.Scope)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,9 @@ type contextSlots struct {
 	waiting []string // ids of holds
 }
 
-// contextSlotsOf are those that jobs of a run wait for, by the ids of the holds.
-func contextSlotsOf(ctx context.Context, q store.Querier, runID string) (map[string]*contextSlots, error) {
+// contextSlotsOf are those that jobs of a run wait for, by the ids of the holds. Sources share the slots of a context; jobs beyond
+// the scope are not named.
+func contextSlotsOf(ctx context.Context, q store.Querier, runID, scope string) (map[string]*contextSlots, error) {
 	groups := map[[2]string]*contextSlots{}
 	byHold := map[string]*contextSlots{}
 	err := each(ctx, q, selectSlotHolds, []any{runID}, func(scan func(...any) error) error {
@@ -34,18 +35,22 @@ func contextSlotsOf(ctx context.Context, q store.Querier, runID string) (map[str
 		return nil, err
 	}
 	for group, s := range groups {
-		if err := s.fill(ctx, q, group); err != nil {
+		if err := s.fill(ctx, q, group, scope); err != nil {
 			return nil, err
 		}
 	}
 	return byHold, nil
 }
 
-func (s *contextSlots) fill(ctx context.Context, q store.Querier, group [2]string) error {
+func (s *contextSlots) fill(ctx context.Context, q store.Querier, group [2]string, scope string) error {
 	err := each(ctx, q, selectSlotHolders, []any{group[0], group[1]}, func(scan func(...any) error) error {
-		var job, run string
-		if err := scan(&job, &run); err != nil {
+		var job, run, routingKey string
+		if err := scan(&job, &run, &routingKey); err != nil {
 			return err
+		}
+		if scope != "" && routingKey != scope {
+			s.holders = append(s.holders, foreign)
+			return nil
 		}
 		s.holders = append(s.holders, fmt.Sprintf("%s of run %s", job, run))
 		return nil
@@ -81,7 +86,7 @@ const (
 	selectSlotHolds = `SELECT h.id, h.org_id, j.slot_group FROM held_runs h JOIN execution_jobs j ON j.job_id = h.job_id
 WHERE h.run_id = $1 AND h.status = 'pending' AND h.hold_type = 'concurrency' AND j.slot_group IS NOT NULL`
 
-	selectSlotHolders = `SELECT j.job_name, j.run_id FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id
+	selectSlotHolders = `SELECT j.job_name, j.run_id, r.routing_key FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id
 JOIN dispatch_queue q ON q.id = j.job_id WHERE r.org_id = $1 AND j.slot_group = $2 AND j.completed_at IS NULL
 AND q.status IN ('pending', 'dispatched', 'recovering') ORDER BY q.created_at, q.id`
 

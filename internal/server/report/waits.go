@@ -148,6 +148,9 @@ func allBusy(fitting []adminwire.Candidate, others bool) string {
 }
 
 func occupant(o adminwire.Occupant) string {
+	if o.RunID == "" {
+		return fmt.Sprintf("%s since %s", o.JobName, clock(o.Since.UnixMilli()))
+	}
 	return fmt.Sprintf("%s of run %s since %s", o.JobName, o.RunID, clock(o.Since.UnixMilli()))
 }
 
