@@ -22,6 +22,11 @@ type SecretOutputList struct {
 	Outputs []SecretOutput `json:"outputs"`
 }
 
+// PurgedSecrets counts secrets that were deleted.
+type PurgedSecrets struct {
+	Deleted int64 `json:"deleted"`
+}
+
 // Purged counts what was deleted of other routing keys.
 type Purged struct {
 	JobsDeleted int `json:"jobsDeleted"`

@@ -53,6 +53,7 @@ type Secrets interface {
 	Scopes(ctx context.Context, org string) ([]string, error)
 	Keys(ctx context.Context, org, scope string) ([]string, error)
 	Audit(ctx context.Context, f secrets.AuditFilter) ([]secrets.AuditEntry, error)
+	Purge(ctx context.Context, by secrets.Actor, org string) (deleted int64, err error)
 	Outputs(ctx context.Context, runID, key string) ([]secrets.Output, error)
 	Reveal(ctx context.Context, by secrets.Actor, runID, key string) ([]secrets.Output, error)
 	RunKeyMade(ctx context.Context, runID string) (at int64, exists bool, err error)
@@ -165,9 +166,11 @@ func (a *API) routes() []route {
 		{"DELETE " + base + "/secrets/scopes/{org}/{scope}", auth.SecretDelete, true, a.deleteScope},
 		{"PUT " + base + "/secrets/{org}/{scope}/{key}", auth.SecretWrite, true, a.setSecret},
 		{"DELETE " + base + "/secrets/{org}/{scope}/{key}", auth.SecretDelete, true, a.deleteSecret},
+		{"POST " + base + "/secrets/purge", auth.SecretDelete, true, a.purgeSecrets},
 		{"POST " + base + "/rotate-key", auth.KeyRotate, true, a.rotateKey},
 		{"GET " + base + "/audit", auth.AuditRead, false, a.listAudit},
 		{"GET " + base + "/access-log", auth.AccessLogRead, true, a.listAccess},
+		{"GET " + base + "/access-log/{id}", auth.AccessLogRead, true, a.showAccess},
 
 		{"POST " + base + "/generic-sources", auth.ContextCreate, true, a.createSource},
 		{"GET " + base + "/generic-sources", auth.ContextRead, true, a.listSources},

@@ -156,3 +156,57 @@ func TestAScopedTokenLearnsNothingOfOtherSources(t *testing.T) {
 		call(t, s, s.Admin, "GET", "/api/v1/admin/runs/held/explain", nil).want(t, 200, "Concurrency limit reached (1/1): deploy of run planted-run; 0 jobs before it")
 	})
 }
+
+func TestTheQueueIsNarrowed(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		s.Run(t, "r1") // build is with an agent; other and gpu wait
+		for query, want := range map[string]string{
+			"":                                   "build other gpu",
+			"status=pending":                     "other gpu",
+			"statusNotIn=pending":                "build",
+			"statusNotIn=pending,dispatched":     "",
+			"status=pending&statusNotIn=pending": "",
+			"jobNamePrefix=b":                    "build",
+			"jobNamePrefix=B":                    "",
+			"jobNamePrefix=%25":                  "",
+			"jobNameNotLike=%25u%25":             "other",
+			"jobNameNotLike=BUILD":               "other gpu",
+			"jobNameNotLike=_pu":                 "build other",
+			"jobName=gpu&workflowName=ci":        "gpu",
+			"createdAfter=2026-01-01T00:00:00Z":  "",
+			"createdAfter=2025-12-31T23:59:59Z":  "build other gpu",
+		} {
+			var names []string
+			for _, e := range decode[adminwire.QueueList](t, call(t, s, s.Auditor, "GET", "/api/v1/admin/queue?"+query, nil).want(t, 200, "")).Entries {
+				names = append(names, e.JobName)
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("%s: %q, want %q", query, got, want)
+			}
+		}
+		call(t, s, s.Auditor, "GET", "/api/v1/admin/queue?statusNotIn=gone", nil).want(t, 400, "Invalid status")
+		call(t, s, s.Auditor, "GET", "/api/v1/admin/queue?createdAfter=yesterday", nil).want(t, 400, "Invalid createdAfter timestamp")
+	})
+}
+
+func TestSecretsArePurgedAndAccessesShown(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		call(t, s, s.Owner, "PUT", "/api/v1/admin/secrets/default/a/K", `{"value":"v"}`).want(t, 200, "")
+		call(t, s, s.Owner, "PUT", "/api/v1/admin/secrets/other/a/K", `{"value":"v"}`).want(t, 200, "")
+		call(t, s, s.Owner, "POST", "/api/v1/admin/secrets/purge", `{"orgId":"default"}`).want(t, 200, `{"deleted":1}`)
+		call(t, s, s.Owner, "POST", "/api/v1/admin/secrets/purge", `{"orgId":5}`).want(t, 400, `"path":"orgId"`)
+		call(t, s, s.Owner, "GET", "/api/v1/admin/secrets/keys?orgId=other&scope=a", nil).want(t, 200, `{"keys":["K"]}`)
+		call(t, s, s.Owner, "POST", "/api/v1/admin/secrets/purge", `{}`).want(t, 200, `{"deleted":1}`)
+		type entries struct{ Items []struct{ ID, Action string } }
+		found := decode[entries](t, call(t, s, s.Owner, "GET", "/api/v1/admin/access-log?action=secret.purge&outcome=allowed", nil))
+		if len(found.Items) != 2 {
+			t.Fatalf("noted %+v", found)
+		}
+		const path = "/api/v1/admin/access-log/"
+		call(t, s, s.Auditor, "GET", path+found.Items[0].ID, nil).want(t, 200, `"action":"secret.purge"`)
+		call(t, s, s.Auditor, "GET", path+found.Items[0].ID+"?orgId=elsewhere", nil).want(t, 404, "Access log entry not found")
+		call(t, s, s.Auditor, "GET", path+"none", nil).want(t, 404, "Access log entry not found")
+	})
+}

@@ -33,11 +33,17 @@ func (m members) apply(c *decide.Context, _ bool) error {
 	return f.policy(c)
 }
 
+// templateType is what a template may be called; it is stored as a fixed context.
+const templateType decide.Type = "template"
+
 // applyTemplate is apply for a template, which is a fixed context unless it says glob, and leaves a type that is there.
 func (m members) applyTemplate(c *decide.Context, isNew bool) error {
 	f := fields{members: m}
 	kind := c.Type
 	set(&f, "type", &kind, decide.Fixed)
+	if kind != decide.Fixed && kind != decide.Glob && kind != templateType {
+		f.problems = append(f.problems, problem("type", "invalid_enum_value", "must be template, fixed or glob"))
+	}
 	if isNew && kind == decide.Glob {
 		c.Type = decide.Glob
 	}

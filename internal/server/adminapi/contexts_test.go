@@ -70,6 +70,9 @@ func TestContextsRefuseWhatIsWrongByItsName(t *testing.T) {
 			{"PUT", "/prod/variables/X?orgId=default", `{"value":"v","locked":true,"routingKey":"r"}`, 400, `"path":"locked"`},
 			{"PUT", "/prod/variables/X", `{"value":"v"}`, 400, "orgId required"},
 			{"POST", "/templates", `{"orgId":"default","templateName":"t","variables":{"A":1}}`, 400, `"path":"variables"`},
+			{"POST", "/templates", `{"orgId":"default","templateName":"t","type":"other"}`, 400, `"path":"type"`},
+			{"POST", "", `{"orgId":"default","name":"x","waitTimerSeconds":9223372036854775807}`, 400, "waitTimerSeconds"},
+			{"POST", "", `{"orgId":"default","name":"x","holdExpirySeconds":1e300}`, 400, `"path":"holdExpirySeconds"`},
 			{"GET", "", ``, 400, "orgId required"},
 			{"DELETE", "/none?orgId=default", ``, 404, "context not found"},
 		} {

@@ -19,6 +19,7 @@ var bodies = map[string]string{
 	"POST /api/v1/agent-tokens":                         `{"labels":["l"],"mandatoryLabels":["m"],"createdBy":"c"}`,
 	"POST /api/v1/admin/secrets/scopes":                 `{"orgId":"default","scope":"a/b"}`,
 	"PUT /api/v1/admin/secrets/scopes/rename":           `{"orgId":"default","oldScope":"a/b","newScope":"a/c"}`,
+	"POST /api/v1/admin/secrets/purge":                  `{"orgId":"default"}`,
 	"PUT /api/v1/admin/secrets/{org}/{scope}/{key}":     `{"value":"v"}`,
 	"POST /api/v1/admin/generic-sources":                `{"orgId":"default","name":"n","verificationConfig":{"secret":"0123456789abcdef"},"eventTypeHeader":"x-event","eventTypePath":"$.type","allowedEvents":["push"],"stripHeaders":["cookie"]}`,
 	"POST /api/v1/admin/generic-sources/{id}/trigger":   `{"repo":"app","ref":"main","event":"push"}`,

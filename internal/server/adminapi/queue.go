@@ -24,14 +24,19 @@ var queueStatuses = []string{string(ci.QueuePending), string(ci.QueueDispatched)
 func (a *API) listQueue(r *http.Request) (answer, error) {
 	q := r.URL.Query()
 	f := report.QueueFilter{Statuses: list(r, "status"), Workflow: q.Get("workflowName"), JobName: q.Get("jobName"),
+		NotIn: list(r, "statusNotIn"), Prefix: q.Get("jobNamePrefix"), NotLike: q.Get("jobNameNotLike"),
 		RoutingKey: caller(r).RoutingKey, Scope: caller(r).RoutingKey, Limit: limitOf(r, 100, 1000)}
-	if len(f.Statuses) == 0 {
+	if len(f.Statuses)+len(f.NotIn) == 0 {
 		f.Statuses = queueStatuses[:3]
 	}
-	for _, s := range f.Statuses {
+	for _, s := range slices.Concat(f.Statuses, f.NotIn) {
 		if !slices.Contains(queueStatuses, s) {
 			return answer{}, refuse(http.StatusBadRequest, fmt.Sprintf("Invalid status %q. Allowed: %s", s, strings.Join(queueStatuses, ", ")))
 		}
+	}
+	var err error
+	if f.After, err = moment(r, "createdAfter"); err != nil {
+		return answer{}, err
 	}
 	entries, err := report.Queue(r.Context(), a.DB.Read(), f)
 	if err != nil {

@@ -129,6 +129,25 @@ func (a *API) deleteSecret(r *http.Request) (answer, error) {
 	})
 }
 
+// purgeSecrets deletes the secrets of one organisation, or of all where none is named: {"orgId":null} and "" name none, too.
+func (a *API) purgeSecrets(r *http.Request) (answer, error) {
+	var in struct {
+		OrgID string `json:"orgId"`
+	}
+	if err := read(r, &in); err != nil {
+		return answer{}, err
+	}
+	vault, err := a.vault()
+	if err != nil {
+		return answer{}, err
+	}
+	n, err := vault.Purge(r.Context(), actor(r), in.OrgID)
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(adminwire.PurgedSecrets{Deleted: n})
+}
+
 // rotateKey tells what could not be read from what was done; nothing else is left out.
 func (a *API) rotateKey(r *http.Request) (answer, error) {
 	if a.Rotation == nil {
@@ -228,9 +247,25 @@ func (a *API) listAccess(r *http.Request) (answer, error) {
 	}
 	out := make([]accessEntry, len(rows))
 	for i, e := range rows {
-		out[i] = accessEntry{ID: e.ID, Timestamp: adminwire.At(e.At), OrgID: e.OrgID, ActorType: e.ActorType, ActorID: e.ActorID, ActorMeta: e.ActorMeta,
-			Action: e.Action, Source: e.Source, TargetType: orNull(e.TargetType), TargetID: orNull(e.TargetID), Outcome: e.Outcome,
-			RoutingKey: orNull(e.RoutingKey), RequestID: orNull(e.RequestID), ErrorMessage: orNull(e.Error), Meta: e.Meta}
+		out[i] = accessRow(e)
 	}
 	return ok(map[string]any{"items": out, "nextCursor": orNull(next)})
+}
+
+// showAccess is noted as the list is.
+func (a *API) showAccess(r *http.Request) (answer, error) {
+	e, err := a.Tokens.Access(r.Context(), r.URL.Query().Get("orgId"), r.PathValue("id"))
+	if errors.Is(err, auth.ErrNotFound) {
+		return answer{}, gone("Access log entry not found")
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return ok(accessRow(e))
+}
+
+func accessRow(e auth.Entry) accessEntry {
+	return accessEntry{ID: e.ID, Timestamp: adminwire.At(e.At), OrgID: e.OrgID, ActorType: e.ActorType, ActorID: e.ActorID, ActorMeta: e.ActorMeta,
+		Action: e.Action, Source: e.Source, TargetType: orNull(e.TargetType), TargetID: orNull(e.TargetID), Outcome: e.Outcome,
+		RoutingKey: orNull(e.RoutingKey), RequestID: orNull(e.RequestID), ErrorMessage: orNull(e.Error), Meta: e.Meta}
 }

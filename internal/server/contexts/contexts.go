@@ -56,9 +56,11 @@ type Store struct {
 // what it holds will be put to when it lets go.
 type Pending func(ctx context.Context, tx *store.Tx, orgID string) ([][]string, error)
 
-// New makes the store.
+// New makes the store, whose bindings follow the scopes of the vault from then on.
 func New(db *store.DB, clock service.Clock, vault *secrets.Store, pending Pending) *Store {
-	return &Store{db: db, clock: clock, secrets: vault, pending: pending}
+	s := &Store{db: db, clock: clock, secrets: vault, pending: pending}
+	vault.Follow(s)
+	return s
 }
 
 // Change changes a context that is stored, or one that is about to be; isNew tells which.

@@ -297,3 +297,50 @@ func TestKeysTellWhichSecretsAContextGives(t *testing.T) {
 		}
 	})
 }
+
+func TestBindingsFollowTheirScopes(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		r, ctx, by := newRig(t, db), t.Context(), secrets.Actor{UserID: "tok"}
+		r.put("plain", nil, nil, "aws/prod", "aws/prod/**")
+		r.put("headed", nil, nil, "pg:aws/prod")
+		r.put("twice", nil, nil, "aws/prod", "aws/live")
+		_, _, err := r.Put(ctx, "tok", "other", "plain", func(*decide.Context, bool) error { return nil }, nil)
+		must(t, err)
+		_, err = r.Bind(ctx, "other", "plain", decide.Binding{ScopePattern: "aws/prod"})
+		must(t, err)
+		r.secret("aws/prod", "TOKEN", "v")
+		bindings := func(org, name string) (patterns []string) {
+			t.Helper()
+			c, err := r.Find(ctx, org, name)
+			must(t, err)
+			all, err := r.Bindings(ctx, c.ID)
+			must(t, err)
+			for _, b := range all {
+				patterns = append(patterns, b.ScopePattern)
+			}
+			return patterns
+		}
+		must(t, r.secrets.RenameScope(ctx, by, "o", "aws/prod", "aws/live"))
+		for name, want := range map[string][]string{"plain": {"aws/live", "aws/prod/**"}, "headed": {"pg:aws/live"}, "twice": {"aws/live"}} {
+			if diff := cmp.Diff(want, bindings("o", name)); diff != "" {
+				t.Errorf("after the renaming, %s: %s", name, diff)
+			}
+		}
+		got, err := r.Resolve(ctx, Request{OrgID: "o", Names: []string{"plain"}})
+		if err != nil || got.Secrets["TOKEN"] != "v" {
+			t.Errorf("a job gets %v, %v", got.Secrets, err)
+		}
+		must(t, r.secrets.DeleteScope(ctx, by, "o", "aws/live"))
+		for name, want := range map[string][]string{"plain": {"aws/prod/**"}, "headed": nil, "twice": nil} {
+			if diff := cmp.Diff(want, bindings("o", name)); diff != "" {
+				t.Errorf("after the deletion, %s: %s", name, diff)
+			}
+		}
+		if diff := cmp.Diff([]string{"aws/prod"}, bindings("other", "plain")); diff != "" {
+			t.Errorf("of another organisation: %s", diff)
+		}
+		if err := r.secrets.RenameScope(ctx, by, "o", "none", "x"); !errors.Is(err, secrets.ErrNotFound) {
+			t.Errorf("a scope that is not there: %v", err)
+		}
+	})
+}

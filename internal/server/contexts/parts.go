@@ -69,6 +69,25 @@ func (s *Store) Bindings(ctx context.Context, contextID string) ([]Binding, erro
 	return all, rows.Err()
 }
 
+// MoveScopeTx has the bindings that name exactly a scope, with its backend or without, name another instead, or removes them where
+// there is none. One that would come to be twice is one.
+func (s *Store) MoveScopeTx(ctx context.Context, tx *store.Tx, org, from, to string) error {
+	for _, head := range []string{"", backendHead} {
+		if to != "" {
+			if _, err := tx.ExecContext(ctx, moveBindings, org, head+from, head+to); err != nil {
+				return fmt.Errorf("move bindings of scope %s: %w", from, err)
+			}
+		}
+		if _, err := tx.ExecContext(ctx, deleteBindings, org, head+from); err != nil {
+			return fmt.Errorf("remove bindings of scope %s: %w", from, err)
+		}
+	}
+	return nil
+}
+
+// backendHead is what a binding may begin with: the only backend that there is.
+const backendHead = "pg:"
+
 // SetVariable stores a variable of a context. A locked one is not replaced by the overrides of a source.
 func (s *Store) SetVariable(ctx context.Context, org, name string, v decide.Variable) error {
 	return s.change(ctx, "set variable of", org, name, func(ctx context.Context, tx *store.Tx, id string) error {
@@ -171,6 +190,10 @@ const (
 		VALUES ($1, $2, $3, $4, $5) ON CONFLICT (context_id, scope_pattern, host_pattern) DO NOTHING`
 	selectBindings = `SELECT scope_pattern, host_pattern, created_at FROM context_bindings WHERE context_id = $1
 		ORDER BY created_at, id`
+	moveBindings = `UPDATE context_bindings SET scope_pattern = $3
+		WHERE scope_pattern = $2 AND context_id IN (SELECT id FROM contexts WHERE org_id = $1) AND NOT EXISTS (SELECT 1
+		FROM context_bindings b WHERE b.context_id = context_bindings.context_id AND b.scope_pattern = $3 AND b.host_pattern = context_bindings.host_pattern)`
+	deleteBindings = `DELETE FROM context_bindings WHERE scope_pattern = $2 AND context_id IN (SELECT id FROM contexts WHERE org_id = $1)`
 	upsertVariable = `INSERT INTO context_variables (context_id, key, value, locked, updated_at) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (context_id, key) DO UPDATE SET value = $3, locked = $4, updated_at = $5`
 	deleteVariable  = `DELETE FROM context_variables WHERE context_id = $1 AND key = $2`

@@ -18,7 +18,7 @@ type DeliveryFilter struct {
 	Event      string
 	Action     string
 	Status     string
-	DeliveryID string // part of the id
+	DeliveryID string // part of the id, in any case
 	From       int64  // received then or later
 	To         int64  // received before
 	Limit      int
@@ -39,7 +39,7 @@ func (f DeliveryFilter) where() (string, []any) {
 		}
 	}
 	if f.DeliveryID != "" {
-		add(`delivery_id LIKE ? ESCAPE '!'`, "%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.DeliveryID)+"%")
+		add(`lower(delivery_id) LIKE lower(?) ESCAPE '!'`, "%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.DeliveryID)+"%")
 	}
 	if f.From != 0 {
 		add("received_at >= ?", f.From)

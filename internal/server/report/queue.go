@@ -20,37 +20,62 @@ const maxNearest = 5
 type QueueFilter struct {
 	ID         string
 	Statuses   []string
+	NotIn      []string // states that are left out
 	Workflow   string
 	JobName    string
+	Prefix     string // of the job's name
+	NotLike    string // pattern of names that are left out, in any case: % is any text and _ any character
+	After      int64  // made strictly later, epoch ms
 	RoutingKey string // of a scoped token
 	Scope      string // of who asks: jobs of other routing keys are not named; "" names all
 	Limit      int
 }
 
+func (f QueueFilter) where() (string, []any) {
+	var args []any
+	conditions := []string{"1 = 1"}
+	add := func(condition string, values ...any) {
+		for _, v := range values {
+			args = append(args, v)
+			condition = strings.Replace(condition, "?", fmt.Sprintf("$%d", len(args)), 1)
+		}
+		conditions = append(conditions, condition)
+	}
+	for _, c := range []struct{ condition, value string }{{"q.id = ?", f.ID}, {"r.workflow_name = ?", f.Workflow}, {"j.job_name = ?", f.JobName},
+		{"r.routing_key = ?", f.RoutingKey}, {"lower(j.job_name) NOT LIKE lower(?)", f.NotLike}} {
+		if c.value != "" {
+			add(c.condition, c.value)
+		}
+	}
+	if f.Prefix != "" {
+		add("substr(j.job_name, 1, length(CAST(? AS TEXT))) = ?", f.Prefix, f.Prefix)
+	}
+	for _, c := range []struct {
+		operator string
+		states   []string
+	}{{"IN", f.Statuses}, {"NOT IN", f.NotIn}} {
+		if len(c.states) > 0 {
+			add("q.status "+c.operator+" ("+strings.TrimSuffix(strings.Repeat("?, ", len(c.states)), ", ")+")", anys(c.states)...)
+		}
+	}
+	if f.After != 0 {
+		add("q.created_at > ?", f.After)
+	}
+	return " WHERE " + strings.Join(conditions, " AND "), args
+}
+
+func anys(texts []string) []any {
+	out := make([]any, len(texts))
+	for i, t := range texts {
+		out[i] = t
+	}
+	return out
+}
+
 // Queue lists queue rows, oldest first, each with the reason why it stands where it does and, for pending ones, the
 // agents that come nearest.
 func Queue(ctx context.Context, q store.Querier, f QueueFilter) ([]adminwire.QueueEntry, error) {
-	var args []any
-	var conditions []string
-	for _, c := range []struct{ column, value string }{{"q.id", f.ID}, {"r.workflow_name", f.Workflow}, {"j.job_name", f.JobName},
-		{"r.routing_key", f.RoutingKey}} {
-		if c.value != "" {
-			args = append(args, c.value)
-			conditions = append(conditions, fmt.Sprintf("%s = $%d", c.column, len(args)))
-		}
-	}
-	if len(f.Statuses) > 0 {
-		var places []string
-		for _, s := range f.Statuses {
-			args = append(args, s)
-			places = append(places, fmt.Sprintf("$%d", len(args)))
-		}
-		conditions = append(conditions, "q.status IN ("+strings.Join(places, ", ")+")")
-	}
-	where := ""
-	if len(conditions) > 0 {
-		where = " WHERE " + strings.Join(conditions, " AND ")
-	}
+	where, args := f.where()
 	args = append(args, f.Limit)
 	waiting, err := readWaiting(ctx, q, selectQueue+where+fmt.Sprintf(" ORDER BY q.created_at, q.position, q.id LIMIT $%d", len(args)), args...)
 	if err != nil {

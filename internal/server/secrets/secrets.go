@@ -47,9 +47,26 @@ var (
 
 // Store owns the tables of secrets and of their audit log.
 type Store struct {
-	db    *store.DB
-	keys  *seal.Keyring
-	clock service.Clock
+	db       *store.DB
+	keys     *seal.Keyring
+	clock    service.Clock
+	bindings Bindings // nil: nothing selects scopes by their names
+}
+
+// Bindings select secrets by their scopes.
+type Bindings interface {
+	// MoveScopeTx has the bindings that name exactly this scope name another, or where that is "" removes them.
+	MoveScopeTx(ctx context.Context, tx *store.Tx, org, from, to string) error
+}
+
+// Follow has bindings follow their scopes from now on. It is called before the store is used.
+func (s *Store) Follow(b Bindings) { s.bindings = b }
+
+func (s *Store) moveBindings(ctx context.Context, tx *store.Tx, org, from, to string) error {
+	if s.bindings == nil {
+		return nil
+	}
+	return s.bindings.MoveScopeTx(ctx, tx, org, from, to)
 }
 
 // New makes the store. Without a keyring every call that needs one fails with ErrNotConfigured.
@@ -107,20 +124,23 @@ func (s *Store) CreateScope(ctx context.Context, by Actor, org, scope string) er
 	})
 }
 
-// DeleteScope removes a scope and all its secrets. It is no error when there is none.
+// DeleteScope removes a scope, all its secrets, and the bindings that name exactly it. It is no error when there is none.
 func (s *Store) DeleteScope(ctx context.Context, by Actor, org, scope string) error {
 	scope = strings.TrimPrefix(scope, backendHead)
 	if err := errors.Join(checkOrg(org), checkScope(scope)); err != nil {
 		return fmt.Errorf("delete scope: %w", err)
 	}
 	return s.change(ctx, by, "deleteScope", scope, nil, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.ExecContext(ctx, deleteScope, org, scope)
-		return err
+		if _, err := tx.ExecContext(ctx, deleteScope, org, scope); err != nil {
+			return err
+		}
+		return s.moveBindings(ctx, tx, org, scope, "")
 	})
 }
 
 // RenameScope moves all secrets of a scope to a name that is not taken: ErrNotFound when the scope has no rows, ErrExists
-// when the new one has some. Each value is sealed again, since it is bound to its place.
+// when the new one has some. Each value is sealed again, since it is bound to its place. Bindings that name exactly the scope
+// go with it.
 func (s *Store) RenameScope(ctx context.Context, by Actor, org, from, to string) error {
 	from, to = strings.TrimPrefix(from, backendHead), strings.TrimPrefix(to, backendHead)
 	if err := errors.Join(checkOrg(org), checkScope(from), checkScope(to)); err != nil {
@@ -146,7 +166,7 @@ func (s *Store) RenameScope(ctx context.Context, by Actor, org, from, to string)
 				return err
 			}
 		}
-		return nil
+		return s.moveBindings(ctx, tx, org, from, to)
 	})
 }
 

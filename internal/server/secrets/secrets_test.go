@@ -3,6 +3,7 @@ package secrets
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -324,4 +325,48 @@ func TestResolutionsAreSampledByRun(t *testing.T) {
 	if err != nil || len(got) != 1 || cmp.Diff([]string{"K"}, got[0].Keys) != "" {
 		t.Errorf("%+v, %v", got, err)
 	}
+}
+
+func TestPurgingLeavesTheServersOwn(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s, ctx, by := newStore(t, db), t.Context(), Actor{UserID: "tok", Role: "admin"}
+		fill := func() {
+			t.Helper()
+			for _, org := range []string{"a", "b"} {
+				must(t, s.Set(ctx, by, org, "x/y", "K", "v"))
+				must(t, s.Set(ctx, by, org, "x/y", "L", "v"))
+				must(t, s.CreateScope(ctx, by, org, "empty"))
+				must(t, s.SetInternal(ctx, by, org, "__source__/1", "K", "v"))
+			}
+			must(t, s.SetInternal(ctx, by, SystemOrg, "plain", "K", "v"))
+		}
+		left := func() []string {
+			t.Helper()
+			names, err := s.texts(ctx, `SELECT org_id || '/' || scope || '/' || key FROM scoped_secrets`)
+			must(t, err)
+			return names
+		}
+		own := []string{SystemOrg + "/plain/K", "a/__source__/1/K", "b/__source__/1/K"}
+		ofB := []string{"b/empty/__empty__", "b/x/y/K", "b/x/y/L"}
+		for _, tt := range []struct {
+			org     string
+			deleted int64
+			left    []string
+		}{{"a", 2, append(slices.Clone(own), ofB...)}, {"", 4, own}, {SystemOrg, 1, append([]string{"a/__source__/1/K", "b/__source__/1/K"}, append([]string{"a/empty/__empty__", "a/x/y/K", "a/x/y/L"}, ofB...)...)}} {
+			fill()
+			n, err := s.Purge(ctx, by, tt.org)
+			must(t, err)
+			want := slices.Sorted(slices.Values(tt.left))
+			if diff := cmp.Diff(want, left()); n != tt.deleted || diff != "" {
+				t.Errorf("of %q: %d deleted, left (- want, + got):\n%s", tt.org, n, diff)
+			}
+		}
+		entries, err := s.Audit(ctx, AuditFilter{Action: "purgeSecrets"})
+		if err != nil || len(entries) != 3 || entries[2].Context != "a" || entries[1].Context != "*" {
+			t.Errorf("audited %+v, %v", entries, err)
+		}
+		if _, err := s.Purge(ctx, by, "a:b"); !errors.Is(err, ErrInvalid) {
+			t.Errorf("of no organisation: %v", err)
+		}
+	})
 }
