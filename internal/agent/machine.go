@@ -40,11 +40,16 @@ func (a *Agent) askLocked(method string, params json.RawMessage) {
 	a.ledger.Send(ledger.KeepNot, wire.APIRequest{RequestID: uuid.NewString(), Method: method, Params: params})
 }
 
-// wantReboot notes that the machine is to be rebooted after the job, as the params of the job's call say.
+// wantReboot notes that the machine is to be rebooted after the job, as the params of the job's call say. A job that did not
+// wait for the answer may have ended before it came.
 func (a *Agent) wantReboot(params json.RawMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reboot = &reboot{params: params}
+	begun := a.reboot != nil && a.reboot.due
+	a.reboot = &reboot{params: params, due: begun || a.job == nil}
+	if a.reboot.due && !begun {
+		a.closing.Go(a.rebootHost)
+	}
 }
 
 // keepMachine takes that back.

@@ -85,6 +85,19 @@ func TestTheMachineIsRebootedForAServerThatAcknowledgesNothing(t *testing.T) {
 	expect[wire.AgentStatus](p)
 }
 
+func TestTheMachineIsRebootedForAJobThatDidNotWaitForTheAnswer(t *testing.T) {
+	s := newFakeServer(t)
+	a := startAgent(t, s.url, "reboot-unheard")
+	p := s.accept()
+	p.register()
+	p.send(dispatch("job-1", nil))
+	q := expect[wire.APIRequest](p)
+	terminal(p)
+	expect[wire.AgentStatus](p)
+	p.send(wire.APIResponse{RequestID: q.RequestID, Result: json.RawMessage(`{}`)})
+	a.rebooted()
+}
+
 func TestAMachineThatCannotBeRebootedTakesJobsAgain(t *testing.T) {
 	_, a, p := beginReboot(t, "host.requestReboot")
 	a.rebootFails.Store(true)

@@ -241,6 +241,12 @@ var scenes = map[string]func(*stage){
 		s.end(0, "one", "success")
 		s.complete("success", "")
 	},
+	// Asks for a reboot, and ends without waiting for the answer.
+	"reboot-unheard": func(s *stage) {
+		s.begin()
+		s.say(runner.Request{Type: runner.TypeAPIRequest, RequestID: "1", Method: "host.requestReboot"})
+		s.complete("success", "")
+	},
 	// As much as the runner lets a job give: outputs of 2 MiB and 20 secret outputs of 64 KiB, and an error in each step.
 	"large": func(s *stage) {
 		s.begin()
