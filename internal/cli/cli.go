@@ -111,6 +111,7 @@ func verbs() []verb {
 		verb{"preview", trial.PreviewCommand},
 		verb{"fixture", author.FixtureCommand},
 		verb{"hook", author.HookCommand},
+		verb{"verify-attestation", author.VerifyAttestationCommand},
 		verb{"admin", admin.Command},
 		verb{"version", versionCommand},
 		verb{"__runner", runnerCommand},

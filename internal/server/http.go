@@ -24,7 +24,7 @@ func (s *Server) openAPI() {
 	v := version.Read()
 	s.api = adminapi.New(adminapi.Deps{DB: s.db, Tokens: s.tokens, Engine: s.engine, Trigger: s.ingest, Sources: s.sources,
 		Secrets: s.secrets, Contexts: s.contexts, Logs: s.logsOf, Live: s.live, Holds: s.engine, Reruns: s.pipeline,
-		Artifacts: s.cache, Events: s.events, Kicker: s, Rotation: s, Purge: s.purgeOthers, Dispatcher: drains{s.dispatch, s}, Metrics: s.metrics.Handler(), Clock: s.clock, Log: s.log,
+		Artifacts: s.cache, Provenance: s.proof, Events: s.events, Kicker: s, Rotation: s, Purge: s.purgeOthers, Dispatcher: drains{s.dispatch, s}, Metrics: s.metrics.Handler(), Clock: s.clock, Log: s.log,
 		Build: adminapi.Build{Version: v.Version, Commit: v.Commit, Date: v.Date, SDK: v.Version, Protocol: protocolVersion}})
 }
 

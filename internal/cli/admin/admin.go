@@ -37,7 +37,7 @@ func Command(p console.Process) *cobra.Command {
 	flags.StringVar(&a.Org, "org", client.Org, "organisation")
 	flags.BoolVar(&a.JSON, "json", false, "print the API's answer as JSON")
 	cmd.AddCommand(a.tokenCommand(), a.agentTokenCommand(), a.agentsCommand(), a.hostCommand(), a.sourceCommand(), a.eventCommand(),
-		a.secretCommand(), a.rotateKeyCommand(), a.contextCommand(), a.orgCommand(), a.orchestratorCommand(), a.backupCommand(), a.restoreCommand())
+		a.secretCommand(), a.rotateKeyCommand(), a.signingKeyCommand(), a.attestationsCommand(), a.contextCommand(), a.orgCommand(), a.orchestratorCommand(), a.backupCommand(), a.restoreCommand())
 	cmd.AddCommand(runs.Commands(a.Server)...)
 	return cmd
 }

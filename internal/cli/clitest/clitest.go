@@ -16,6 +16,7 @@ import (
 
 	"kici/internal/cli"
 	"kici/internal/kit/docker/dockertest"
+	"kici/internal/server"
 	"kici/internal/server/servertest"
 )
 
@@ -36,7 +37,7 @@ func Scripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			home := servertest.New(t, nil)
+			home := servertest.New(t, func(s *server.Settings) { s.ProvenanceIssuer = "https://ci.example" })
 			home.Start(t)
 			engine := dockertest.New(t)
 			engine.Images, engine.Process = []string{"box:1"}, dockertest.Here

@@ -30,7 +30,7 @@ func Commands(s *remote.Server) []*cobra.Command {
 func (a *admin) runsCommand() *cobra.Command {
 	return console.Group("runs", "Runs: list, look into, follow, cancel, explain", []string{"run"},
 		a.listCommand(), a.showCommand(), a.jobsCommand(), a.logsCommand(), a.watchCommand(), a.cancelCommand(), a.rerunCommand(), a.explainCommand(),
-		a.eventsCommand(), a.contextCommand(), a.structuredCommand(), a.secretOutputsCommand(), a.ephemeralKeyCommand(), a.artifactsCommand(), a.downloadCommand())
+		a.eventsCommand(), a.contextCommand(), a.structuredCommand(), a.secretOutputsCommand(), a.ephemeralKeyCommand(), a.artifactsCommand(), a.downloadCommand(), a.attestationsCommand())
 }
 
 // latest stands for the newest run, wherever a run is named.

@@ -19,6 +19,9 @@ const (
 	Audience      = "kici-provenance" // of the token in a bundle
 )
 
+// KeySetPath is where an issuer publishes its keys, below its URL.
+const KeySetPath = "/.well-known/jwks.json"
+
 // MaxBundle bounds a bundle, in bytes.
 const MaxBundle = 1 << 20
 

@@ -130,6 +130,25 @@ func hasDigest(statement *jsontree.Node, want Digest) bool {
 	return false
 }
 
+// Build is which build made the subject, as the token of a verified bundle says. It is empty for any other bundle.
+func (v Verdict) Build() (b Build) {
+	if !v.Verified {
+		return b
+	}
+	claims, err := parse(v.Claims)
+	if err != nil {
+		return b
+	}
+	for key, into := range map[string]*string{"repository": &b.Repository, "ref": &b.Ref, "sha": &b.SHA, "workflow_ref": &b.Workflow,
+		"kici_run_id": &b.Run, "kici_job_id": &b.Job} {
+		text(claims, key, into)
+	}
+	return b
+}
+
+// Build names what made something.
+type Build struct{ Repository, Ref, SHA, Workflow, Run, Job string }
+
 // Attests tells whether a verified bundle is about a subject with that digest, under whatever algorithm, and was made by
 // that job: a bundle that is good in itself may still be somebody else's.
 func (v Verdict) Attests(runID, jobID, hex string) (failure string) {

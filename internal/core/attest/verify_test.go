@@ -93,6 +93,9 @@ func TestWhatIsMadeIsVerified(t *testing.T) {
 	if !v.Verified || len(v.Failures) != 0 {
 		t.Fatalf("verdict %+v", v)
 	}
+	if d := cmp.Diff(Build{Repository: "acme/api", Ref: "main", SHA: "9f", Workflow: "ci@9f", Run: "r", Job: "j"}, v.Build()); d != "" {
+		t.Error(d)
+	}
 	if got := v.Attests("r", "j", hash); got != "" {
 		t.Errorf("the job's own bundle: %s", got)
 	}

@@ -98,6 +98,12 @@ var accesses = map[string]access{
 	"GET " + base + "/org-settings/global-workflows":                  {"global_workflows.get.read", "org_settings", ""},
 	"PATCH " + base + "/org-settings/global-workflows":                {"org_settings.update", "org_settings", ""},
 	"POST " + base + "/events/emit":                                   {"event.emit", "event", ""},
+	"GET " + base + "/signing-keys":                                   {"signing_key.list.read", "signing_key", ""},
+	"POST " + base + "/signing-keys/rotate":                           {"signing_key.activate", "signing_key", ""},
+	"POST " + base + "/signing-keys/{kid}/revoke":                     {"signing_key.revoke", "signing_key", "kid"},
+	"GET " + base + "/runs/{run}/attestations":                        {"attestations.read", "run", "run"},
+	"GET " + base + "/runs/{run}/attestations/{job}/{digest}":         {"attestations.read", "attestation", "digest"},
+	"POST " + base + "/attestations/reverify":                         {"attestations.reverify", "attestation", ""},
 	"GET " + base + "/event-log":                                      {"event_log.list.read", "event_log", ""},
 	"GET " + base + "/event-log/{delivery}":                           {"event_log.detail.read", "event_log", "delivery"},
 }

@@ -91,15 +91,16 @@ type Deps struct {
 	Secrets  Secrets
 	Contexts *contexts.Store
 	// Logs finds the log that a request is about, whose caller may read it.
-	Logs      func(r *http.Request) (Logs, error)
-	Live      Live
-	Holds     Holds
-	Reruns    Reruns
-	Kicker    Kicker
-	Rotation  KeyRotation
-	Purge     Purge
-	Artifacts Artifacts // nil: their routes answer 503
-	Events    Events    // nil: its route does not exist
+	Logs       func(r *http.Request) (Logs, error)
+	Live       Live
+	Holds      Holds
+	Reruns     Reruns
+	Kicker     Kicker
+	Rotation   KeyRotation
+	Purge      Purge
+	Artifacts  Artifacts  // nil: their routes answer 503
+	Provenance Provenance // nil: its routes answer 503
+	Events     Events     // nil: its route does not exist
 	// Nil: the node gives out no jobs, and the routes about that do not exist.
 	Dispatcher Dispatcher
 	Metrics    http.Handler // of /metrics; nil does not serve it
@@ -214,7 +215,7 @@ func (a *API) routes() []route {
 		{"POST " + base + "/orchestrator/drain", auth.OrchestratorDrain, true, a.changeDrain},
 		{"GET " + base + "/event-log", auth.EventLogRead, false, a.listDeliveries},
 		{"GET " + base + "/event-log/{delivery}", auth.EventLogRead, false, a.showDelivery},
-	}, slices.Concat(a.hostRoutes(), a.contextRoutes(), a.orgRoutes())...)
+	}, slices.Concat(a.hostRoutes(), a.contextRoutes(), a.orgRoutes(), a.provenanceRoutes())...)
 }
 
 // mux puts the gate before every route that needs a token. Which one is decided by the table alone.

@@ -30,6 +30,7 @@ import (
 	"kici/internal/server/ingest"
 	"kici/internal/server/live"
 	"kici/internal/server/logs"
+	"kici/internal/server/provenance"
 	"kici/internal/server/queue"
 	"kici/internal/server/secrets"
 	"kici/internal/server/store"
@@ -117,6 +118,7 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	told := events.New(events.Deps{DB: db, Clock: clock, Log: log, Settings: rate, Wake: service.NewPoke(), Dropped: func(string, int) { s.Dropped.Add(1) }})
 	s.API = adminapi.New(adminapi.Deps{DB: db, Tokens: s.Tokens, Engine: s.Engine, Trigger: in, Sources: s.Sources, Secrets: s.Secrets,
 		Contexts: rules, Logs: func(*http.Request) (adminapi.Logs, error) { return s.Logs, nil }, Live: room, Holds: s.Engine, Reruns: s, Events: told, Rotation: s,
+		Provenance: provenance.New(provenance.Deps{DB: db, Keys: keys, Access: s.Tokens, Clock: clock, Log: log, Issuer: "https://ci.test"}),
 		Purge: func(ctx context.Context, key string) (done adminwire.Purged, err error) {
 			done.RunsDeleted, done.JobsDeleted, err = s.Engine.PurgeOthers(ctx, key, nil)
 			return done, err

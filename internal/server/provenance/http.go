@@ -14,7 +14,7 @@ import (
 // The public routes.
 const (
 	discoveryRoute = "GET /.well-known/openid-configuration"
-	keySetRoute    = "GET " + keySetPath
+	keySetRoute    = "GET " + attest.KeySetPath
 	verifyRoute    = "POST /api/v1/verify-attestation"
 )
 

@@ -19,7 +19,7 @@ func TestWhereKeysArePublished(t *testing.T) {
 	each(t, func(r *rig) {
 		documents := func(discovery, set int) {
 			r.t.Helper()
-			for path, want := range map[string]int{"/.well-known/openid-configuration": discovery, keySetPath: set} {
+			for path, want := range map[string]int{"/.well-known/openid-configuration": discovery, attest.KeySetPath: set} {
 				status, answer, header := r.ask("GET", r.web.URL+path, "")
 				caching := "no-store"
 				if want == 200 {
@@ -36,7 +36,7 @@ func TestWhereKeysArePublished(t *testing.T) {
 		documents(200, 503) // no key yet
 		r.mint("j1")
 		documents(200, 200)
-		r.must(r.RevokeSigningKey(r.t.Context(), statusesOf(r, Active), "x", person))
+		r.revoke(statusesOf(r, Active), "x")
 		documents(200, 503)
 		r.Issuer = ""
 		documents(503, 503)
@@ -70,7 +70,7 @@ func TestADatabaseThatFailsPublishesNoEmptySet(t *testing.T) {
 	r := newRig(t, storetest.SQLite(t))
 	bundle := string(r.bundle("j1"))
 	r.must(r.write(t.Context(), "DROP TABLE orchestrator_signing_keys"))
-	for _, ask := range [][3]string{{"GET", keySetPath, ""}, {"POST", "/api/v1/verify-attestation", bundle}} {
+	for _, ask := range [][3]string{{"GET", attest.KeySetPath, ""}, {"POST", "/api/v1/verify-attestation", bundle}} {
 		if status, answer, _ := r.ask(ask[0], r.web.URL+ask[1], ask[2]); status != 503 || !strings.Contains(answer, "error") {
 			t.Errorf("%s: %d %s", ask[1], status, answer)
 		}

@@ -72,11 +72,11 @@ func (r *Room) RotateSigningKey(ctx context.Context, by auth.Entry) (SigningKey,
 }
 
 // RevokeSigningKey takes a key back for good, with all that it signed. Where it was the active one, the next token makes a
-// new one. A key that is revoked already stays as it is. Error: ErrUnknownKey.
-func (r *Room) RevokeSigningKey(ctx context.Context, id, reason string, by auth.Entry) error {
+// new one. A key that is revoked already stays as it is, and revoked is false. Error: ErrUnknownKey.
+func (r *Room) RevokeSigningKey(ctx context.Context, id, reason string, by auth.Entry) (revoked bool, err error) {
 	by.Action, by.TargetType, by.TargetID, by.Meta = "signing_key.revoke", "signing_key", id, map[string]any{"reason": ci.CutText(reason)}
-	return r.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		revoked, err := store.Changed(tx.ExecContext(ctx, revokeKey, id, ci.CutText(reason), r.Clock.Millis()))
+	err = r.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		revoked, err = store.Changed(tx.ExecContext(ctx, revokeKey, id, ci.CutText(reason), r.Clock.Millis()))
 		if err != nil {
 			return fmt.Errorf("revoke signing key %s: %w", id, err)
 		}
@@ -92,6 +92,7 @@ func (r *Room) RevokeSigningKey(ctx context.Context, id, reason string, by auth.
 		}
 		return nil
 	})
+	return revoked, err
 }
 
 // system is who makes the first key.

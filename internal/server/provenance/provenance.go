@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"kici/internal/core/attest"
 	"kici/internal/kit/blob"
 	"kici/internal/kit/seal"
 	"kici/internal/kit/service"
@@ -81,9 +82,6 @@ func GoodIssuer(text string) bool {
 // ErrNotConfigured says that this server signs nothing.
 var ErrNotConfigured = errors.New("provenance signing is not configured")
 
-// keySetPath is where the keys are published, below the issuer.
-const keySetPath = "/.well-known/jwks.json"
-
 // discovery is the document by which others find the keys (OpenID Connect Discovery 1.0).
 type discovery struct {
 	Issuer        string   `json:"issuer"`
@@ -96,7 +94,7 @@ type discovery struct {
 
 // discover makes the document, of the issuer alone.
 func discover(issuer string) discovery {
-	return discovery{Issuer: issuer, KeySet: strings.TrimRight(issuer, "/") + keySetPath, Algorithms: []string{"ES256"},
+	return discovery{Issuer: issuer, KeySet: strings.TrimRight(issuer, "/") + attest.KeySetPath, Algorithms: []string{"ES256"},
 		ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Claims: []string{"iss", "sub", "aud", "iat", "nbf", "exp", "jti",
 			"kici_run_id", "kici_job_id", "repository", "ref", "sha", "workflow_ref", "orchestrator_id", "org_id", "source_origin", "provider"}}
 }
