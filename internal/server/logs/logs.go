@@ -31,7 +31,7 @@ import (
 // Limits of a store where the options name none.
 const (
 	DefaultMaxBytes = 2 << 30 // of one step's log; then comes the truncation line and nothing more
-	DefaultMaxOpen  = 256     // files open for writing; the longest idle one is closed for the next
+	DefaultMaxOpen  = 256     // files open for writing; the longest idle one is closed for the next, and opened again when it goes on
 
 	DefaultSegmentBytes = 4 << 20
 	DefaultSegmentAge   = time.Minute
@@ -90,9 +90,8 @@ type Store struct {
 	slots chan struct{}
 	close func() error // once
 
-	mu      sync.Mutex
-	streams map[string]*stream // open ones, at most maxOpen
-	uses    int64              // counts acquisitions, to know the longest idle stream
+	mu sync.Mutex
+	use
 	waiters map[string]*waiter // of followers; each entry has a caller waiting on it
 
 	counters
@@ -125,7 +124,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		root: root, maxBytes: o.MaxBytes, maxOpen: o.MaxOpen, log: o.Log,
-		streams: map[string]*stream{}, waiters: map[string]*waiter{},
+		use: use{streams: map[string]*stream{}}, waiters: map[string]*waiter{},
 	}
 	if s.marks, err = retention.NewMarks(root, o.Segments); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log root: %w", err), root.Close())
@@ -155,7 +154,7 @@ func (s *Store) openSegments(o Options) (err error) {
 	if o.SegmentAge <= 0 {
 		o.SegmentAge = DefaultSegmentAge
 	}
-	create := func(name string) (segments.File, error) { return s.openLog(name, true) }
+	create := func(name string) (segments.File, error) { return s.openToRest(name, true) }
 	s.segments, err = segments.Open(segments.Options{Root: s.root, Create: create, Objects: o.Segments,
 		Bytes: o.SegmentBytes, Age: o.SegmentAge, Log: s.log})
 	return err

@@ -94,6 +94,7 @@ func TestWaitFollowsEveryKindOfLog(t *testing.T) {
 func TestOpenFilesAreBounded(t *testing.T) {
 	eachHome(t, func(t *testing.T, h home) {
 		s := h.open(t, Options{MaxOpen: 3})
+		opened := countOpen(s)
 		var wg sync.WaitGroup
 		for i := range 40 {
 			wg.Go(func() {
@@ -107,8 +108,11 @@ func TestOpenFilesAreBounded(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if len(s.streams) > 3 {
-			t.Errorf("%d files open", len(s.streams))
+		if s.awake > 3 || len(s.streams) > 3*knownPerOpen || s.idle.Len() != s.awake || s.resting.Len()+s.awake != len(s.streams) {
+			t.Errorf("%d awake, %d idle, %d resting of %d streams", s.awake, s.idle.Len(), s.resting.Len(), len(s.streams))
+		}
+		if n, most := opened.now, opened.most; n > 3 || most > 3+1 { // one is opened before another is closed
+			t.Errorf("%d files are open, at most %d were", n, most)
 		}
 		for i := range 40 {
 			if got := all(t, s, Path("r", "build", i)); strings.Join(got, "") != "01234" {
@@ -116,6 +120,98 @@ func TestOpenFilesAreBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// openFiles counts the files that a store has open for writing, and how often one was read.
+type openFiles struct {
+	mu        sync.Mutex
+	now, most int
+	read      int
+}
+
+// countedFile tells when it is read and closed.
+type countedFile struct {
+	diskFile
+	of *openFiles
+}
+
+func (f countedFile) ReadAt(p []byte, off int64) (int, error) {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	f.of.read++
+	return f.diskFile.ReadAt(p, off)
+}
+
+func (f countedFile) Close() error {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	f.of.now--
+	return f.diskFile.Close()
+}
+
+func countOpen(s *Store) *openFiles {
+	of := &openFiles{}
+	s.openLog = func(name string, fresh bool) (diskFile, error) {
+		f, err := s.openForWriting(name, fresh)
+		if err != nil {
+			return nil, err
+		}
+		of.mu.Lock()
+		defer of.mu.Unlock()
+		of.now++
+		of.most = max(of.most, of.now)
+		return countedFile{f, of}, nil
+	}
+	return of
+}
+
+// More logs than may be open take turns. Each goes on where it was: none is read back, a replay is known, no segment ends
+// because of it.
+func TestLogsThatTakeTurnsAreNotReadAgain(t *testing.T) {
+	eachHome(t, func(t *testing.T, h home) {
+		const logs, turns = 2 * knownPerOpen, 3 * shortChunks
+		s := h.open(t, Options{MaxOpen: 2, SegmentBytes: 1 << 20})
+		opened := countOpen(s)
+		for turn := range turns {
+			for i := range logs {
+				for _, id := range []int{turn, max(0, turn-1)} {
+					c := chunk(fmt.Sprint(id), fmt.Sprint(id))
+					c.StepIndex = i
+					mustAppend(t, s, c)
+				}
+			}
+		}
+		if got := s.Stats(); got.Chunks != logs*turns || got.Replays != logs*turns {
+			t.Errorf("%+v", got)
+		}
+		if opened.read > 0 || opened.now > 2 {
+			t.Errorf("files were read %d times, %d are open", opened.read, opened.now)
+		}
+		for i := range logs {
+			if got := all(t, s, Path("r", "build", i)); len(got) != turns {
+				t.Errorf("step %d: %q", i, got)
+			}
+		}
+		flush(t, s)
+		if got := s.Stats(); h.segments != nil && got.Uploaded != logs {
+			t.Errorf("%d segments of %d logs", got.Uploaded, logs)
+		}
+	})
+}
+
+// A file that goes while its log rests is begun again, as one that goes while it is open.
+func TestLogWhoseFileGoesWhileItRests(t *testing.T) {
+	s := openAt(t, Options{Root: t.TempDir(), MaxOpen: 1})
+	other := chunk("a", "other")
+	other.StepIndex = 1
+	mustAppend(t, s, chunk("a", "1"), other)
+	if err := os.Remove(filepath.Join(s.root.Name(), buildLog)); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, s, chunk("b", "2"))
+	if diff := cmp.Diff([]string{"2"}, all(t, s, buildLog)); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // fullFile is a file on a disk that takes so many bytes more.

@@ -79,7 +79,7 @@ func (l *shortLog) turn(ctx context.Context) error {
 
 // copyOut makes a file that begins with the data of a row.
 func (s *Store) copyOut(ctx context.Context, path string, data []byte) (file, error) {
-	f, err := s.openLog(path, true)
+	f, err := s.openToRest(path, true)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +110,17 @@ func (l *shortLog) Size() (int64, error) {
 		return l.file.Size()
 	}
 	return int64(len(l.data)), nil
+}
+
+// Rest implements rester.
+func (l *shortLog) Rest() error {
+	var errs []error
+	for _, f := range []file{l.next, l.file} {
+		if r, ok := f.(rester); ok {
+			errs = append(errs, r.Rest())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close closes the file that the log has become, or was about to.

@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"container/list"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -33,8 +34,9 @@ type stream struct {
 	path string
 
 	// guarded by Store.mu
-	refs int   // callers inside
-	used int64 // when it was acquired last, in acquisitions
+	refs  int           // callers inside
+	rests bool          // nothing of it is open, as far as that can be
+	place *list.Element // among the idle or the resting ones, nil while a caller is inside
 
 	// shape is published for readers, who must not wait behind a writer. Nil while nothing is open.
 	shape atomic.Pointer[shape]
@@ -139,6 +141,20 @@ func (st *stream) rememberLocked(hash uint64) {
 	}
 	st.recent[st.oldest] = hash
 	st.oldest = (st.oldest + 1) % windowChunks
+}
+
+// rest closes what is open, and keeps what is known. When that fails, nothing is kept.
+func (st *stream) rest() error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	r, ok := st.file.(rester)
+	if !ok {
+		return st.closeLocked()
+	}
+	if err := r.Rest(); err != nil {
+		return errors.Join(err, st.closeLocked())
+	}
+	return nil
 }
 
 func (st *stream) close() error {

@@ -87,10 +87,9 @@ func (s *Store) letGo(folder string) bool {
 		if !strings.HasPrefix(log, folder+"/") {
 			continue
 		}
-		if st.refs > 0 || st.close() != nil {
+		if st.refs > 0 || s.forgetLocked(st) != nil {
 			return false
 		}
-		delete(s.streams, log)
 	}
 	if s.segments != nil {
 		s.segments.LetGo(folder)

@@ -24,7 +24,7 @@ func (s *Store) openWhole(ctx context.Context, path string) (file, index.Tail, e
 	}
 	if s.rows == nil {
 		if f == nil {
-			f, err = s.openLog(path, true)
+			f, err = s.openToRest(path, true)
 		}
 		return f, there, err
 	}
@@ -52,7 +52,7 @@ func closeFile(f diskFile) error {
 
 // openFile opens a log that is a file. It is nil when there is none.
 func (s *Store) openFile(path string) (diskFile, index.Tail, error) {
-	f, err := s.openLog(path, false)
+	f, err := s.openToRest(path, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, index.Tail{}, nil
 	}

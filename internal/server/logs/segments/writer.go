@@ -157,6 +157,16 @@ func (w *Writer) Size() (int64, error) {
 	return now.active.from.Size + size, err
 }
 
+// Rest closes the file of the segment that is being written, if it is one that opens itself again.
+func (w *Writer) Rest() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r, ok := w.file.(interface{ Rest() error }); ok {
+		return r.Rest()
+	}
+	return nil
+}
+
 // Close ends the writing. The log can be continued.
 func (w *Writer) Close() error {
 	w.mu.Lock()
