@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,6 +106,7 @@ func (c *chance) step() {
 		"lost":   func() { c.must(c.e.Lost(c.t.Context(), agent, "")) },
 		"back":   func() { c.back(agent) },
 		"dies":   func() { c.dies(agent) },
+		"reboot": func() { c.reboots(agent) },
 		"group":  func() { c.askGroup(agent, job) },
 		"cancel": func() { c.cancel() },
 		"decide": func() { c.vote() },
@@ -116,7 +118,7 @@ func (c *chance) step() {
 			}
 		},
 	}
-	names := []string{"spawn", "claim", "claim", "ack", "ack", "run", "end", "end", "reject", "lost", "back", "dies", "group", "cancel", "decide", "sweep", "follow", "again"}
+	names := []string{"spawn", "claim", "claim", "ack", "ack", "run", "end", "end", "reject", "lost", "back", "dies", "reboot", "group", "cancel", "decide", "sweep", "follow", "again"}
 	name := rapid.SampledFrom(names).Draw(c.rt, "command")
 	if name == "cancel" && rapid.IntRange(0, 6).Draw(c.rt, "really") > 0 {
 		return
@@ -228,6 +230,15 @@ func (c *chance) dies(agent string) {
 	c.must(c.e.Lost(c.t.Context(), agent, ""))
 }
 
+// reboots is an agent whose host is about to reboot.
+func (c *chance) reboots(agent string) {
+	until := c.now.Load() + rapid.SampledFrom([]int64{1000, 600_000}).Draw(c.rt, "back within")
+	c.must(c.db.Write(c.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		_, err := fleet.AwaitReboot(ctx, tx, agent, "c-"+agent, until)
+		return err
+	}))
+}
+
 func (c *chance) askGroup(agent, job string) {
 	if job == "" || c.running[job] != agent {
 		return
@@ -302,8 +313,8 @@ func TestWhateverHappensEveryRunEndsAndNothingIsLeft(t *testing.T) {
 		b.must(b.db.Write(t.Context(), wipe))
 		for _, id := range chanceAgents {
 			b.write(func(ctx context.Context, tx *store.Tx) error {
-				return fleet.Seen(ctx, tx, fleet.Agent{ID: id, Labels: []string{"linux"}, Features: []string{wire.FeatureFrameAck, wire.FeatureStartFence},
-					Lifecycle: fleet.Static, MaxConcurrency: 2, NodeID: "node-1", ConnectionID: "c-" + id, LastSeenAt: b.now.Load()})
+				return errors.Join(fleet.Seen(ctx, tx, fleet.Agent{ID: id, Labels: []string{"linux"}, Features: []string{wire.FeatureFrameAck, wire.FeatureStartFence},
+					Lifecycle: fleet.Static, MaxConcurrency: 2, NodeID: "node-1", ConnectionID: "c-" + id, LastSeenAt: b.now.Load()}), fleet.EndReboot(ctx, tx, id))
 			})
 		}
 		b.guard(fakeContexts{"prod": {RequiredReviewers: []string{"anna"}}, "base": {WaitTimerSeconds: number(60)}})
