@@ -243,6 +243,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.hub.Start(ctx); err != nil {
 		return err
 	}
+	s.proof.Check(ctx)
 	s.serve()
 	s.api.Booted()
 	return s.node.announce(s.URL())

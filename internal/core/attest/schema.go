@@ -1,6 +1,8 @@
 package attest
 
 import (
+	"regexp"
+	"sync"
 	"time"
 
 	"kici/internal/kit/jsontree"
@@ -138,11 +140,16 @@ func goodDetails(n *jsontree.Node) bool {
 	return optional(metadata, "invocationId", jsontree.Text) && goodTime(metadata.Member("startedOn")) && goodTime(metadata.Member("finishedOn"))
 }
 
+// timeText is the form of RFC 3339, from which time.Parse lets a text depart in commas and missing zeros.
+var timeText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
+})
+
 // goodTime takes a missing time, and one of RFC 3339.
 func goodTime(n *jsontree.Node) bool {
 	if n == nil {
 		return true
 	}
 	_, err := time.Parse(time.RFC3339, n.Text())
-	return err == nil
+	return err == nil && timeText().MatchString(n.Text())
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
@@ -44,6 +45,9 @@ func verifyToken(token string, keys *jsontree.Node, r Request) (claims *jsontree
 // readHeader gives the id of the key that a token names, nil when it names none. The algorithm is ours to choose, never
 // the token's, and there is no extension that it could demand.
 func readHeader(token string) (id *jsontree.Node, err error) {
+	if strings.ContainsAny(token, "\r\n") {
+		return nil, fmt.Errorf("%w: it is not a compact JWS", errToken) // decoders of base64 pass over line ends
+	}
 	head, _, _ := strings.Cut(token, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(head)
 	if err != nil {
@@ -76,12 +80,24 @@ func theKey(set *jsontree.Node, id *jsontree.Node) (public any, err error) {
 	if found == nil {
 		return nil, fmt.Errorf("%w: no published key has signed it", errToken)
 	}
+	if found.Member("d") != nil {
+		return nil, fmt.Errorf("%w: the key that has signed it is known to everybody", errToken)
+	}
 	return parsePublic([]byte(found.Raw))
 }
 
+// candidate tells whether a key of a set is meant to verify our tokens.
 func candidate(k *jsontree.Node) bool {
-	return is(k, "kty", "EC") && is(k, "crv", curve) && (k.Member("use") == nil || is(k, "use", "sig")) &&
-		(k.Member("alg") == nil || is(k, "alg", algorithm))
+	return is(k, "kty", "EC") && is(k, "crv", curve) && unless(k, "use", "sig") && unless(k, "alg", algorithm) && mayVerify(k.Member("key_ops"))
+}
+
+// unless tells whether a member is that text, or no text at all.
+func unless(n *jsontree.Node, key, want string) bool {
+	return !isA(n.Member(key), jsontree.Text) || is(n, key, want)
+}
+
+func mayVerify(operations *jsontree.Node) bool {
+	return !isA(operations, jsontree.List) || slices.ContainsFunc(operations.Items, func(o jsontree.Node) bool { return o.Text() == "verify" })
 }
 
 // intended tells whether a token's audience, a text or a list of texts, holds the one that is asked for; "" asks for none.

@@ -140,6 +140,65 @@ func TestTimesThatAreNoNumbersEndAToken(t *testing.T) {
 	}
 }
 
+func TestOnlyOneKeyThatMayVerifyIsBelieved(t *testing.T) {
+	i := newIssuer(t)
+	r := i.request(i.bundle(t, nil))
+	key := func(change map[string]any) map[string]any {
+		var set struct{ Keys []map[string]any }
+		must(t, json.Unmarshal(i.set, &set))
+		for k, v := range change {
+			if set.Keys[0][k] = v; v == nil {
+				delete(set.Keys[0], k)
+			}
+		}
+		return set.Keys[0]
+	}
+	for name, tt := range map[string]struct {
+		keys []any
+		want bool
+	}{
+		"plain":           {[]any{key(nil)}, true},
+		"no use, no alg":  {[]any{key(map[string]any{"use": nil, "alg": nil})}, true},
+		"verifies":        {[]any{key(map[string]any{"key_ops": []string{"verify"}})}, true},
+		"beside others":   {[]any{7, nil, map[string]any{}, key(map[string]any{"kid": "x"}), key(nil)}, true},
+		"twice":           {[]any{key(nil), key(nil)}, false},
+		"for encryption":  {[]any{key(map[string]any{"use": "enc"})}, false},
+		"other algorithm": {[]any{key(map[string]any{"alg": "ES384"})}, false},
+		"signs":           {[]any{key(map[string]any{"key_ops": []string{"sign"}})}, false},
+		"private":         {[]any{key(map[string]any{"d": "AAAA"})}, false},
+		"off the curve":   {[]any{key(map[string]any{"x": key(nil)["y"]})}, false},
+		"another kid":     {[]any{key(map[string]any{"kid": "x"})}, false},
+		"without a kid":   {[]any{key(map[string]any{"kid": nil})}, false},
+		"none":            {nil, false},
+	} {
+		var err error
+		r.Keys, err = json.Marshal(map[string]any{"keys": tt.keys})
+		must(t, err)
+		if v := Verify(r); v.Verified != tt.want {
+			t.Errorf("%s: %+v", name, v.Checks)
+		}
+	}
+}
+
+func TestATokenHasNoLineEnds(t *testing.T) {
+	i := newIssuer(t)
+	raw := i.bundle(t, nil)
+	spoilt := bytes.Replace(raw, []byte(`"identityToken":"ey`), []byte(`"identityToken":"e\ny`), 1)
+	if v := Verify(i.request(spoilt)); v.Checks.Token != Fail || bytes.Equal(raw, spoilt) {
+		t.Errorf("%+v", v.Checks)
+	}
+}
+
+func TestTimesOfABuildAreThoseOfTheirStandard(t *testing.T) {
+	for text, want := range map[string]bool{`"2025-10-09T08:53:20Z"`: true, `"2025-10-09T08:53:20.123+02:00"`: true, `"2025-10-09T08:53:20,1Z"`: false,
+		`"2025-10-09"`: false, `"2025-10-09T08:53:20"`: false, `"2025-10-09T8:53:20Z"`: false, `"2025-10-09T08:53:20+99:00"`: false, `7`: false, `null`: false} {
+		n, err := parse([]byte(text))
+		if must(t, err); goodTime(n) != want {
+			t.Errorf("%s: %v", text, !want)
+		}
+	}
+}
+
 func TestNamesAreCaseSensitive(t *testing.T) {
 	i := newIssuer(t)
 	raw := i.bundle(t, nil)

@@ -147,6 +147,16 @@ func retire(ctx context.Context, tx *store.Tx, now int64) error {
 	return err
 }
 
+// Check opens the active key, if there is one, so that the log of a start says when it cannot be opened.
+func (r *Room) Check(ctx context.Context) {
+	if !r.Enabled() {
+		return
+	}
+	if _, _, err := r.active(ctx); err != nil && !r.sealed.Load() {
+		r.Log.Warn("the signing key could not be looked for", "err", err)
+	}
+}
+
 // signer gives the active key, which it makes when there is none: before the first token, and after a revocation.
 func (r *Room) signer(ctx context.Context) (attest.Key, error) {
 	for range 2 {
