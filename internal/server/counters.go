@@ -27,7 +27,7 @@ type counters struct {
 
 	depth, depthByLabel       *telemetry.Gauge
 	executions, steps, silent *telemetry.Counter
-	duration, silence         *telemetry.Histogram
+	duration, silence, build  *telemetry.Histogram
 	stale, unreachable        *telemetry.Gauge
 
 	installDecisions, registries, stripped *telemetry.Counter
@@ -56,6 +56,8 @@ func newCounters(r *telemetry.Registry) *counters {
 			[]float64{1, 5, 10, 30, 60, 120, 300, 600, 1800}),
 		silence: r.Histogram("kici_orch_stale_detection_duration_seconds", "Silence of a job until it was given up.",
 			[]float64{10, 30, 60, 120, 300, 600}),
+		build: r.Histogram("kici_orch_build_duration_seconds", "Time that a build of sources and dependencies took.",
+			[]float64{1, 5, 10, 30, 60, 120, 300, 600}),
 		stale:       r.Gauge("kici_orch_stale_runs_current", "Runs with a running job that gives no sign of life."),
 		unreachable: r.Gauge("kici_orch_declared_hosts_unreachable", "Static agents that are not connected to any node. One node shows it."),
 		installDecisions: r.Counter("kici_orch_install_secrets_decisions_total",
@@ -123,6 +125,9 @@ func (c *counters) countRun(r report.EndedRun) {
 		if status != ci.StepRunning {
 			c.steps.Add(float64(n), string(status))
 		}
+	}
+	for _, ms := range r.Builds {
+		c.build.Observe((time.Duration(ms) * time.Millisecond).Seconds())
 	}
 	c.silent.Add(float64(len(r.Silences)))
 	for _, ms := range r.Silences {

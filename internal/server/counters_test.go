@@ -44,20 +44,21 @@ func TestCountersShowZeroFromTheStart(t *testing.T) {
 		`kici_orch_steps_total{status="running"} 0`, `kici_orch_steps_total{status="success"} 0`, `kici_orch_steps_total{status="failed"} 0`,
 		`kici_orch_steps_total{status="skipped"} 0`,
 		`kici_orch_stale_runs_current 0`, `kici_orch_stale_runs_detected_total 0`, `kici_orch_declared_hosts_unreachable 0`,
-		`kici_orch_execution_duration_seconds_count 0`, `kici_orch_stale_detection_duration_seconds_count 0`)
+		`kici_orch_build_duration_seconds_count 0`, `kici_orch_execution_duration_seconds_count 0`, `kici_orch_stale_detection_duration_seconds_count 0`)
 }
 
 func TestAnEndedRunIsCounted(t *testing.T) {
 	r := telemetry.NewRegistry()
 	c := newCounters(r)
 	c.countRun(report.EndedRun{RunID: "r", Status: ci.RunFailed, DurationMs: 42_000, Started: 3,
-		Steps: map[ci.StepStatus]int{ci.StepSuccess: 2, ci.StepFailed: 1, ci.StepSkipped: 4}, Silences: []int64{121_000}})
+		Steps: map[ci.StepStatus]int{ci.StepSuccess: 2, ci.StepFailed: 1, ci.StepSkipped: 4}, Silences: []int64{121_000}, Builds: []int64{7_000}})
 	wantLines(t, r,
 		`kici_orch_executions_total{status="failed"} 1`, `kici_orch_executions_total{status="success"} 0`,
 		`kici_orch_execution_duration_seconds_bucket{le="30"} 0`, `kici_orch_execution_duration_seconds_bucket{le="60"} 1`,
 		`kici_orch_execution_duration_seconds_sum 42`,
 		`kici_orch_steps_total{status="running"} 3`, `kici_orch_steps_total{status="success"} 2`, `kici_orch_steps_total{status="failed"} 1`,
 		`kici_orch_steps_total{status="skipped"} 4`,
+		`kici_orch_build_duration_seconds_bucket{le="5"} 0`, `kici_orch_build_duration_seconds_bucket{le="10"} 1`,
 		`kici_orch_stale_runs_detected_total 1`, `kici_orch_stale_detection_duration_seconds_sum 121`)
 }
 

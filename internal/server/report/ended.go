@@ -18,6 +18,7 @@ type EndedRun struct {
 	Steps       map[ci.StepStatus]int // of all its jobs, by the state in which they ended
 	Started     int                   // steps that ever ran
 	Silences    []int64               // how long each job was silent that was given up for it, in milliseconds
+	Builds      []int64               // how long each build took, in milliseconds
 }
 
 // endedBatch bounds the runs of one statement.
@@ -69,17 +70,26 @@ func endedOf(ctx context.Context, q store.Querier, batch []string) (out []EndedR
 	if err != nil {
 		return nil, err
 	}
-	return out, each(ctx, q, selectSilences+places+")", args, func(scan func(...any) error) error {
+	err = each(ctx, q, selectSilences+places+")", args, spans(at, func(i int, ms int64) { out[i].Silences = append(out[i].Silences, ms) }))
+	if err != nil {
+		return nil, err
+	}
+	return out, each(ctx, q, selectBuilds+places+")", args, spans(at, func(i int, ms int64) { out[i].Builds = append(out[i].Builds, ms) }))
+}
+
+// spans reads times of runs and gives each with the place of its run.
+func spans(at map[string]int, take func(i int, ms int64)) func(scan func(...any) error) error {
+	return func(scan func(...any) error) error {
 		var run string
-		var silence int64
-		if err := scan(&run, &silence); err != nil {
+		var ms int64
+		if err := scan(&run, &ms); err != nil {
 			return err
 		}
 		if i, ok := at[run]; ok {
-			out[i].Silences = append(out[i].Silences, silence)
+			take(i, ms)
 		}
 		return nil
-	})
+	}
 }
 
 // StaleRuns counts the runs of which a running job has given no sign of life since before.
@@ -128,6 +138,9 @@ WHERE completed_at IS NOT NULL AND run_id IN (`
 
 	selectSilences = `SELECT run_id, completed_at - coalesce(last_heartbeat_at, started_at, created_at) FROM execution_jobs
 WHERE status = 'timed_out_stale' AND started_at IS NOT NULL AND completed_at IS NOT NULL AND run_id IN (`
+
+	selectBuilds = `SELECT run_id, completed_at - started_at FROM execution_jobs
+WHERE kind = 'build' AND started_at IS NOT NULL AND completed_at IS NOT NULL AND run_id IN (`
 
 	selectStaleRuns = `SELECT count(DISTINCT j.run_id) FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id
 WHERE q.status IN ('dispatched', 'recovering') AND j.status = 'running'

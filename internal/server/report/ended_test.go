@@ -49,6 +49,8 @@ VALUES ($1, $2, 0, 'j', 'j', $3, 's', '[]', '{}', '[]', 'u', 'main', 's', TRUE, 
 		step("fine", "ended", 0, ci.StepSuccess, 11)
 		step("fine", "ended", 1, ci.StepSuccess, 12)
 		step("fine", "ended", 2, ci.StepSkipped, nil)
+		job("build", "ended", ci.JobSuccess, nil, 90)
+		exec("UPDATE execution_jobs SET kind = 'build' WHERE job_id = 'build'")
 		run("open", ci.RunRunning, nil)
 		job("running", "open", ci.JobRunning, 50, nil)
 		for i := range 2 * endedBatch {
@@ -56,7 +58,7 @@ VALUES ($1, $2, 0, 'j', 'j', $3, 's', '[]', '{}', '[]', 'u', 'main', 's', TRUE, 
 		}
 		got, err := Ended(t.Context(), db.Read(), ids)
 		want := []EndedRun{{RunID: "ended", Status: ci.RunFailed, CompletedAt: 200, DurationMs: 7, Started: 2,
-			Steps: map[ci.StepStatus]int{ci.StepSuccess: 2, ci.StepSkipped: 1}, Silences: []int64{120}}}
+			Steps: map[ci.StepStatus]int{ci.StepSuccess: 2, ci.StepSkipped: 1}, Silences: []int64{120}, Builds: []int64{80}}}
 		if d := cmp.Diff(want, got); err != nil || d != "" {
 			t.Errorf("ended: %v\n%s", err, d)
 		}
