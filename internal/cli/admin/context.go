@@ -2,7 +2,10 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,79 +19,156 @@ import (
 // contextCommand is about the deployment targets of an organisation.
 func (a *admin) contextCommand() *cobra.Command {
 	return console.Group("context", "Contexts: variables, secrets and rules of deployment targets", []string{"contexts", "environment"},
-		a.contextSetCommand(), a.contextBindCommand(), a.contextVariableCommand(), a.contextListCommand(), a.contextShowCommand(),
-		a.contextDeleteCommand())
+		a.contextSetCommand(), a.contextPolicyCommand(), a.contextTemplateCommand(), a.contextBindCommand(), a.contextVariableCommand(),
+		a.contextListCommand(), a.contextShowCommand(), a.contextDeleteCommand())
+}
+
+// named lets a context be named by an argument or by a flag, and gives what is left of the arguments.
+func named(cmd *cobra.Command, more int) func(args []string) (name string, rest []string, err error) {
+	var flags [3]string
+	for i, flag := range []string{"name", "context", "env"} {
+		cmd.Flags().StringVar(&flags[i], flag, "", "name of the context, instead of the argument")
+		_ = cmd.Flags().MarkHidden(flag) // for scripts that were written so; it exists
+	}
+	cmd.Args = cobra.MaximumNArgs(1 + more)
+	return func(args []string) (string, []string, error) {
+		given := append(slices.DeleteFunc(flags[:], func(s string) bool { return s == "" }), args...)
+		if len(given) == 0 {
+			return "", nil, console.Usage("the name of a context is required")
+		}
+		if len(given) > 1+more {
+			return "", nil, console.Usage("the name of a context is given twice: %s, %s", given[0], given[1])
+		}
+		return given[0], given[1:], nil
+	}
 }
 
 // contextSetCommand sends only what was given, so that the rest stays as it is.
 func (a *admin) contextSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "set NAME",
-		Aliases: []string{"create", "set-policy"},
+		Aliases: []string{"create"},
 		Short:   "Make a context, or change its rules; what is not given stays",
 		Example: "  kici admin context set production --branches main --reviewers u1,u2 --wait-timer 300\n" +
 			"  kici admin context set reviews --glob 'review/*' --concurrency-limit 1",
-		Args: cobra.ExactArgs(1),
 	}
-	f := cmd.Flags()
-	f.String("glob", "", "the context is every name that this pattern matches")
-	f.Bool("enabled", true, "jobs may use it")
-	f.StringSlice("branches", nil, "globs of target branches that may use it; empty for all")
-	f.StringSlice("reviewers", nil, "ids of users who must all approve; empty for none")
-	f.Int64("wait-timer", 0, "seconds that jobs wait before they start")
-	f.Int64("hold-expiry", 0, "seconds after which a hold expires")
-	f.Int64("concurrency-limit", 0, "jobs at a time")
-	f.String("minimum-trust", "", "least trust in the contributor: known, trusted; empty for any")
+	typeFlags(cmd.Flags())
+	policyFlags(cmd.Flags())
+	name := named(cmd, 0)
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
-		put, err := c.PutContext(ctx, a.Org, args[0], contextFields(cmd))
+		fields, err := policyFields(cmd.Flags())
 		if err != nil {
 			return err
 		}
-		if a.JSON {
-			return a.PrintJSON(put)
+		called, _, err := name(args)
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(a.Stdout, "context set: %s created=%t id=%s\n", args[0], put.Created, put.ContextID)
+		put, err := c.PutContext(ctx, a.Org, called, fields)
+		return a.showPut("set", called, put, err)
+	})
+	return cmd
+}
+
+func (a *admin) showPut(verb, name string, put adminwire.ContextPut, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		return a.PrintJSON(put)
+	}
+	fmt.Fprintf(a.Stdout, "context %s: %s created=%t id=%s\n", verb, name, put.Created, put.ContextID)
+	return nil
+}
+
+// contextPolicyCommand changes a context that is there.
+func (a *admin) contextPolicyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "set-policy NAME",
+		Short:   "Change the rules of a context that exists; what is not given stays",
+		Example: "  kici admin context set-policy production --minimum-trust trusted",
+	}
+	policyFlags(cmd.Flags())
+	name := named(cmd, 0)
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		fields, err := policyFields(cmd.Flags())
+		if err != nil {
+			return err
+		}
+		called, _, err := name(args)
+		if err != nil {
+			return err
+		}
+		if err := c.ChangePolicy(ctx, a.Org, called, fields); err != nil {
+			return err
+		}
+		if a.JSON {
+			return a.PrintJSON(map[string]bool{"updated": true})
+		}
+		fmt.Fprintf(a.Stdout, "context set-policy: %s updated\n", called)
 		return nil
 	})
 	return cmd
 }
 
-// contextFields are the members of the body for the flags that were given.
-func contextFields(cmd *cobra.Command) map[string]any {
-	f, fields := cmd.Flags(), map[string]any{}
-	for flag, member := range map[string]string{"wait-timer": "waitTimerSeconds", "hold-expiry": "holdExpirySeconds", "concurrency-limit": "concurrencyLimit"} {
-		if n, err := f.GetInt64(flag); err == nil && f.Changed(flag) {
-			fields[member] = n
+// contextTemplateCommand makes a context together with variables.
+func (a *admin) contextTemplateCommand() *cobra.Command {
+	var variables, template string
+	cmd := &cobra.Command{
+		Use:     "create-template NAME",
+		Short:   "Make a context, or change its rules, together with variables",
+		Example: `  kici admin context create-template staging --variables '{"LEVEL":"debug"}'`,
+		Args:    cobra.MaximumNArgs(1),
+	}
+	typeFlags(cmd.Flags())
+	policyFlags(cmd.Flags())
+	cmd.Flags().StringVar(&variables, "variables", "", "variables to set, as a JSON object of texts")
+	cmd.Flags().StringVar(&template, "template", "", "name of the context, instead of the argument")
+	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
+		fields, err := policyFields(cmd.Flags())
+		if err != nil {
+			return err
 		}
-	}
-	for flag, member := range map[string]string{"branches": "branchRestrictions", "reviewers": "requiredReviewers"} {
-		if list, err := f.GetStringSlice(flag); err == nil && f.Changed(flag) {
-			fields[member] = append([]string{}, list...)
+		if variables != "" {
+			var values map[string]string
+			if json.Unmarshal([]byte(variables), &values) != nil || values == nil {
+				return console.Usage("--variables: it must be a JSON object of texts, such as {\"LEVEL\":\"debug\"}")
+			}
+			fields["variables"] = values
 		}
-	}
-	if on, err := f.GetBool("enabled"); err == nil && f.Changed("enabled") {
-		fields["enabled"] = on
-	}
-	if pattern, err := f.GetString("glob"); err == nil && f.Changed("glob") {
-		fields["type"], fields["globPattern"] = "glob", pattern
-	}
-	if trust, err := f.GetString("minimum-trust"); err == nil && f.Changed("minimum-trust") {
-		fields["minimumTrust"] = trust
-	}
-	return fields
+		if len(args) == 1 && template == "" {
+			template = args[0]
+		} else if len(args) == 1 || template == "" {
+			return console.Usage("the name of the context is required, once")
+		}
+		put, err := c.PutTemplate(ctx, a.Org, template, fields)
+		return a.showPut("create-template", template, put, err)
+	})
+	return cmd
 }
 
 func (a *admin) contextBindCommand() *cobra.Command {
-	var host string
+	var host, scope string
 	cmd := &cobra.Command{
 		Use:     "bind NAME SCOPE",
 		Short:   "Let a context see the secrets of the scopes that a pattern selects",
 		Example: "  kici admin context bind production 'aws/prod/**'",
-		Args:    cobra.ExactArgs(2),
 	}
 	cmd.Flags().StringVar(&host, "host", "**", "only on hosts that this pattern matches")
+	cmd.Flags().StringVar(&scope, "scope", "", "pattern of the scopes, instead of the argument")
+	name := named(cmd, 1)
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
-		created, err := c.BindContext(ctx, a.Org, args[0], args[1], host)
+		called, rest, err := name(args)
+		if err != nil {
+			return err
+		}
+		if scope != "" {
+			rest = append(rest, scope)
+		}
+		if len(rest) != 1 {
+			return console.Usage("the pattern of the scopes is required, once")
+		}
+		created, err := c.BindContext(ctx, a.Org, called, rest[0], host)
 		if err != nil {
 			return err
 		}
@@ -155,18 +235,23 @@ func (a *admin) contextListCommand() *cobra.Command {
 func (a *admin) contextShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show NAME",
-		Short:   "Show the variables and bindings of a context",
+		Short:   "Show the rules, variables and bindings of a context",
 		Example: "  kici admin context show production",
-		Args:    cobra.ExactArgs(1),
 	}
+	name := named(cmd, 0)
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
-		detail, err := c.Context(ctx, a.Org, args[0])
+		called, _, err := name(args)
+		if err != nil {
+			return err
+		}
+		detail, err := c.Context(ctx, a.Org, called)
 		if err != nil {
 			return err
 		}
 		if a.JSON {
 			return a.PrintJSON(detail)
 		}
+		showRules(a.Stdout, detail.Context)
 		t := console.Table{What: "variables or bindings", Head: []string{"KIND", "NAME", "VALUE", "FOR"}}
 		for _, v := range detail.Variables {
 			t.Row(map[bool]string{false: "variable", true: "locked variable"}[v.Locked], v.Key, v.Value, "")
@@ -190,21 +275,40 @@ func (a *admin) contextDeleteCommand() *cobra.Command {
 		Aliases: []string{"remove", "rm"},
 		Short:   "Delete a context with its variables and bindings",
 		Example: "  kici admin context delete production --yes",
-		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	name := named(cmd, 0)
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
-		if err := a.Confirm(yes, fmt.Sprintf("Delete context %s?", args[0])); err != nil {
+		called, _, err := name(args)
+		if err != nil {
 			return err
 		}
-		if err := c.DeleteContext(ctx, a.Org, args[0]); err != nil {
+		if err := a.Confirm(yes, fmt.Sprintf("Delete context %s?", called)); err != nil {
+			return err
+		}
+		if err := c.DeleteContext(ctx, a.Org, called); err != nil {
 			return err
 		}
 		if a.JSON {
 			return a.PrintJSON(map[string]bool{"deleted": true})
 		}
-		fmt.Fprintf(a.Stdout, "Context %s deleted.\n", args[0])
+		fmt.Fprintf(a.Stdout, "Context %s deleted.\n", called)
 		return nil
 	})
 	return cmd
+}
+
+// showRules prints what guards a context; a rule that demands nothing is left out.
+func showRules(out io.Writer, x adminwire.Context) {
+	rules := [][2]string{{"context", x.Name}, {"type", x.Type}, {"glob", console.Text(x.GlobPattern)}, {"enabled", strconv.FormatBool(x.Enabled)},
+		{"branches", strings.Join(x.BranchRestrictions, ",")}, {"triggers", strings.Join(x.TriggerTypeFilters, ",")}, {"repos", strings.Join(x.RepoPatterns, ",")},
+		{"reviewers", strings.Join(x.RequiredReviewers, ",")}, {"min. trust", console.Text(x.MinimumTrust)}}
+	if x.WaitTimerSeconds != nil {
+		rules = append(rules, [2]string{"wait timer", fmt.Sprintf("%d s", *x.WaitTimerSeconds)})
+	}
+	if x.ConcurrencyLimit != nil {
+		rules = append(rules, [2]string{"at a time", fmt.Sprintf("%d, %s", *x.ConcurrencyLimit, x.ConcurrencyStrategy)})
+	}
+	rules = append(rules, [2]string{"hold expiry", fmt.Sprintf("%d s", x.HoldExpirySeconds)}, [2]string{"test runs", strconv.FormatBool(x.AllowLocalExecution)})
+	console.Pairs(out, slices.DeleteFunc(rules, func(r [2]string) bool { return r[1] == "" || r[1] == "-" })...)
 }
