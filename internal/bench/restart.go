@@ -205,7 +205,7 @@ func (b *bed) bounce(ctx context.Context, o Options, result *Result) error {
 	healthy := time.Now()
 	o.say("it answers again after %s", healthy.Sub(started).Round(time.Millisecond))
 	err = b.Await(ctx, "the agents to come back", func() (bool, error) {
-		waiting, err := b.API.Queue(ctx, string(ci.QueueRecovering), 1)
+		waiting, err := b.API.Queue(ctx, client.QueueQuery{Status: string(ci.QueueRecovering), Limit: 1})
 		return len(waiting) == 0, err
 	})
 	if err != nil {

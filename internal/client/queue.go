@@ -11,14 +11,29 @@ import (
 
 const queuePath = "/api/v1/admin/queue"
 
-// Queue lists the jobs of the queue. status is a comma list, "" all that have not ended.
-func (c *Client) Queue(ctx context.Context, status string, limit int) ([]adminwire.QueueEntry, error) {
+// QueueQuery narrows the list of the queue. Zero fields do not, but that without states all that have not ended are listed.
+type QueueQuery struct {
+	Status      string // comma list
+	StatusNotIn string // comma list
+	Job         string
+	JobPrefix   string
+	JobNotLike  string // % is any text and _ any character
+	Workflow    string
+	After       string // RFC 3339
+	Limit       int
+}
+
+// Queue lists the jobs of the queue, oldest first.
+func (c *Client) Queue(ctx context.Context, q QueueQuery) ([]adminwire.QueueEntry, error) {
 	v := url.Values{}
-	if status != "" {
-		v.Set("status", status)
+	for name, value := range map[string]string{"status": q.Status, "statusNotIn": q.StatusNotIn, "jobName": q.Job, "jobNamePrefix": q.JobPrefix,
+		"jobNameNotLike": q.JobNotLike, "workflowName": q.Workflow, "createdAfter": q.After} {
+		if value != "" {
+			v.Set(name, value)
+		}
 	}
-	if limit > 0 {
-		v.Set("limit", strconv.Itoa(limit))
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
 	}
 	var out struct{ Entries []adminwire.QueueEntry }
 	return out.Entries, c.call(ctx, "GET", queuePath, v, nil, &out)

@@ -117,6 +117,12 @@ func (c *Client) RemoveSecret(ctx context.Context, org, scope, key string) error
 	return c.call(ctx, "DELETE", at(secretsPath+"/", org, "/", scope, "/", key), nil, nil, nil)
 }
 
+// PurgeSecrets deletes all secrets of an organisation, or with "" of all, and tells how many there were.
+func (c *Client) PurgeSecrets(ctx context.Context, org string) (int64, error) {
+	var out adminwire.PurgedSecrets
+	return out.Deleted, c.call(ctx, "POST", secretsPath+"/purge", nil, map[string]string{"orgId": org}, &out)
+}
+
 // SecretKeys lists the keys in a scope.
 func (c *Client) SecretKeys(ctx context.Context, org, scope string) ([]string, error) {
 	var out adminwire.Keys

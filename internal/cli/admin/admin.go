@@ -2,12 +2,7 @@
 package admin
 
 import (
-	"fmt"
-	"io"
-	"strings"
-
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"kici/internal/cli/console"
 	"kici/internal/cli/remote"
@@ -37,36 +32,8 @@ func Command(p console.Process) *cobra.Command {
 	flags.StringVar(&a.Org, "org", client.Org, "organisation")
 	flags.BoolVar(&a.JSON, "json", false, "print the API's answer as JSON")
 	cmd.AddCommand(a.tokenCommand(), a.agentTokenCommand(), a.agentsCommand(), a.hostCommand(), a.sourceCommand(), a.eventCommand(),
-		a.secretCommand(), a.rotateKeyCommand(), a.signingKeyCommand(), a.attestationsCommand(), a.contextCommand(), a.orgCommand(), a.orchestratorCommand(), a.backupCommand(), a.restoreCommand())
+		a.secretCommand(), a.rotateKeyCommand(), a.signingKeyCommand(), a.attestationsCommand(), a.contextCommand(), a.variableCommand(),
+		a.auditCommand(), a.accessLogCommand(), a.orgCommand(), a.orchestratorCommand(), a.backupCommand(), a.restoreCommand())
 	cmd.AddCommand(runs.Commands(a.Server)...)
 	return cmd
-}
-
-// maxSecret bounds what is read as a secret value. The server takes less and says so.
-const maxSecret = 1 << 20
-
-// secretValue reads a value without showing it: from a terminal without echo, else the whole of stdin without its last
-// line end. A value never comes from the command line, where other users and the shell's history see it.
-func (a *admin) secretValue(prompt string, trim bool) (string, error) {
-	if fd, ok := console.Terminal(a.Stdin); ok {
-		fmt.Fprint(a.Stderr, prompt)
-		raw, err := term.ReadPassword(fd)
-		fmt.Fprintln(a.Stderr)
-		if err != nil {
-			return "", fmt.Errorf("read the value: %w", err)
-		}
-		return string(raw), nil
-	}
-	raw, err := io.ReadAll(io.LimitReader(a.Stdin, maxSecret+1))
-	if err != nil {
-		return "", fmt.Errorf("read the value: %w", err)
-	}
-	if len(raw) > maxSecret {
-		return "", fmt.Errorf("the value is larger than %d bytes", maxSecret)
-	}
-	value := string(raw)
-	if trim {
-		value = strings.TrimSuffix(strings.TrimSuffix(value, "\n"), "\r")
-	}
-	return value, nil
 }

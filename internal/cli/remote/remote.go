@@ -2,6 +2,7 @@
 package remote
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"strings"
@@ -58,4 +59,22 @@ func (s *Server) FindSource(ctx context.Context, c *client.Client, name string) 
 		return adminwire.Source{}, fmt.Errorf("there is no source %q, nor any other; make one with kici admin source add", name)
 	}
 	return adminwire.Source{}, fmt.Errorf("there is no source %q; there are %s", name, strings.Join(known, ", "))
+}
+
+// Typed asks for a word before something large is lost. Without a terminal there is nobody to ask: the answer is no.
+func (s *Server) Typed(yes bool, word, warning string) error {
+	if yes {
+		return nil
+	}
+	if _, asked := console.Terminal(s.Stdin); asked {
+		fmt.Fprintf(s.Stderr, "%s Type %s to go on: ", warning, word)
+		answer, _ := bufio.NewReader(s.Stdin).ReadString('\n') // an end without an answer is a no
+		if strings.TrimSpace(answer) == word {
+			return nil
+		}
+		fmt.Fprintln(s.Stderr, "Aborted.")
+	} else {
+		fmt.Fprintln(s.Stderr, "Aborted.\nUse --yes where nobody can be asked.")
+	}
+	return &console.ExitError{Code: console.ExitFailure}
 }

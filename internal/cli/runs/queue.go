@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"strings"
@@ -25,18 +24,23 @@ func (a *admin) queueCommand() *cobra.Command {
 
 // queueListCommand answers over all runs what explain answers over one.
 func (a *admin) queueListCommand() *cobra.Command {
-	var status string
-	var limit int
+	var q client.QueueQuery
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the jobs that wait for an agent, each with its reason and the nearest agents",
 		Example: "  kici admin queue list\n  kici admin queue list --status pending --json",
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&status, "status", "", "states, separated by commas (default: all that have not ended)")
-	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1000 at most")
+	cmd.Flags().StringVar(&q.Status, "status", "", "states, separated by commas (default: all that have not ended)")
+	cmd.Flags().StringVar(&q.StatusNotIn, "status-not-in", "", "states to leave out, separated by commas")
+	cmd.Flags().StringVar(&q.Job, "job-name", "", "name of the job")
+	cmd.Flags().StringVar(&q.JobPrefix, "job-name-prefix", "", "what the name of the job begins with")
+	cmd.Flags().StringVar(&q.JobNotLike, "job-name-not-like", "", "names to leave out; % is any text, _ any character")
+	cmd.Flags().StringVar(&q.Workflow, "workflow-name", "", "name of the workflow")
+	cmd.Flags().StringVar(&q.After, "created-after", "", "queued after this time, such as 2026-01-01T00:00:00Z")
+	cmd.Flags().IntVar(&q.Limit, "limit", 100, "how many, 1000 at most")
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
-		entries, err := c.Queue(ctx, status, limit)
+		entries, err := c.Queue(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -99,7 +103,7 @@ func (a *admin) queueClearCommand() *cobra.Command {
 		if !confirm {
 			return console.Usage("--confirm is required: every run of which a job waits would be cancelled")
 		}
-		if err := a.typed(yes, "clear", "Every run of which a job waits in the queue will be cancelled."); err != nil {
+		if err := a.Typed(yes, "clear", "Every run of which a job waits in the queue will be cancelled."); err != nil {
 			return err
 		}
 		done, err := c.ClearQueue(ctx)
@@ -113,22 +117,4 @@ func (a *admin) queueClearCommand() *cobra.Command {
 		return nil
 	})
 	return cmd
-}
-
-// typed asks for a word before something large is lost. Without a terminal there is nobody to ask: the answer is no.
-func (a *admin) typed(yes bool, word, warning string) error {
-	if yes {
-		return nil
-	}
-	if _, asked := console.Terminal(a.Stdin); asked {
-		fmt.Fprintf(a.Stderr, "%s Type %s to go on: ", warning, word)
-		answer, _ := bufio.NewReader(a.Stdin).ReadString('\n') // an end without an answer is a no
-		if strings.TrimSpace(answer) == word {
-			return nil
-		}
-		fmt.Fprintln(a.Stderr, "Aborted.")
-	} else {
-		fmt.Fprintln(a.Stderr, "Aborted.\nUse --yes where nobody can be asked.")
-	}
-	return &console.ExitError{Code: console.ExitFailure}
 }

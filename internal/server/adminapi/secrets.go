@@ -163,21 +163,6 @@ func (a *API) rotateKey(r *http.Request) (answer, error) {
 	return ok(done)
 }
 
-// auditEntry is a row of the audit log of secrets.
-type auditEntry struct {
-	ID         string         `json:"id"`
-	CreatedAt  adminwire.Time `json:"createdAt"`
-	Action     string         `json:"action"`
-	Context    *string        `json:"contextName"`
-	RoutingKey *string        `json:"routingKey"`
-	Keys       []string       `json:"secretKeys"`
-	Outcome    string         `json:"outcome"`
-	RunID      *string        `json:"runId"`
-	JobID      *string        `json:"jobId"`
-	UserID     *string        `json:"userId"`
-	Role       *string        `json:"role"`
-}
-
 // listAudit shows a scoped token the entries of its own routing key, whatever it asks for.
 func (a *API) listAudit(r *http.Request) (answer, error) {
 	q := r.URL.Query()
@@ -201,31 +186,12 @@ func (a *API) listAudit(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := make([]auditEntry, len(rows))
+	out := make([]adminwire.AuditEntry, len(rows))
 	for i, e := range rows {
-		out[i] = auditEntry{ID: e.ID, CreatedAt: adminwire.At(e.At), Action: e.Action, Context: orNull(e.Context), RoutingKey: orNull(e.RoutingKey),
+		out[i] = adminwire.AuditEntry{ID: e.ID, CreatedAt: adminwire.At(e.At), Action: e.Action, Context: orNull(e.Context), RoutingKey: orNull(e.RoutingKey),
 			Keys: e.Keys, Outcome: e.Outcome, RunID: orNull(e.RunID), JobID: orNull(e.JobID), UserID: orNull(e.UserID), Role: orNull(e.Role)}
 	}
-	return ok(map[string]any{"entries": out})
-}
-
-// accessEntry is a row of the access log.
-type accessEntry struct {
-	ID           string         `json:"id"`
-	Timestamp    adminwire.Time `json:"timestamp"`
-	OrgID        string         `json:"orgId"`
-	ActorType    string         `json:"actorType"`
-	ActorID      string         `json:"actorId"`
-	ActorMeta    map[string]any `json:"actorMeta"`
-	Action       string         `json:"action"`
-	Source       string         `json:"source"`
-	TargetType   *string        `json:"targetType"`
-	TargetID     *string        `json:"targetId"`
-	Outcome      string         `json:"outcome"`
-	RoutingKey   *string        `json:"routingKey"`
-	RequestID    *string        `json:"requestId"`
-	ErrorMessage *string        `json:"errorMessage"`
-	Meta         map[string]any `json:"meta,omitempty"`
+	return ok(adminwire.AuditList{Entries: out})
 }
 
 // listAccess is itself noted, always: who looks at the log is part of it.
@@ -245,11 +211,11 @@ func (a *API) listAccess(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := make([]accessEntry, len(rows))
+	out := make([]adminwire.AccessEntry, len(rows))
 	for i, e := range rows {
 		out[i] = accessRow(e)
 	}
-	return ok(map[string]any{"items": out, "nextCursor": orNull(next)})
+	return ok(adminwire.AccessList{Items: out, NextCursor: orNull(next)})
 }
 
 // showAccess is noted as the list is.
@@ -264,8 +230,8 @@ func (a *API) showAccess(r *http.Request) (answer, error) {
 	return ok(accessRow(e))
 }
 
-func accessRow(e auth.Entry) accessEntry {
-	return accessEntry{ID: e.ID, Timestamp: adminwire.At(e.At), OrgID: e.OrgID, ActorType: e.ActorType, ActorID: e.ActorID, ActorMeta: e.ActorMeta,
+func accessRow(e auth.Entry) adminwire.AccessEntry {
+	return adminwire.AccessEntry{ID: e.ID, Timestamp: adminwire.At(e.At), OrgID: e.OrgID, ActorType: e.ActorType, ActorID: e.ActorID, ActorMeta: e.ActorMeta,
 		Action: e.Action, Source: e.Source, TargetType: orNull(e.TargetType), TargetID: orNull(e.TargetID), Outcome: e.Outcome,
 		RoutingKey: orNull(e.RoutingKey), RequestID: orNull(e.RequestID), ErrorMessage: orNull(e.Error), Meta: e.Meta}
 }

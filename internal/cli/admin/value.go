@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"kici/internal/cli/console"
+)
+
+// maxSecret bounds what is read as a value. The server takes less and says so.
+const maxSecret = 1 << 20
+
+// value is where the value of a secret or a variable comes from, and what is done before it is stored.
+type value struct {
+	given         bool // --value
+	text          string
+	prompt, stdin bool
+	file, env     string
+	noTrim, dry   bool
+	fingerprint   string
+	cmd           *cobra.Command
+}
+
+// valueFlags give a verb the flags that say where its value comes from.
+func valueFlags(cmd *cobra.Command) *value {
+	v := &value{cmd: cmd}
+	f := cmd.Flags()
+	f.StringVar(&v.text, "value", "", "the value itself; others on this machine and the shell's history see it")
+	f.BoolVar(&v.prompt, "prompt", false, "ask for it, without echo")
+	f.BoolVar(&v.stdin, "from-stdin", false, "read all of stdin")
+	f.StringVar(&v.file, "from-file", "", "read it from this file")
+	f.StringVar(&v.env, "from-env", "", "take it from this variable")
+	f.BoolVar(&v.noTrim, "no-trim", false, "keep the line end at the end of stdin or the file")
+	f.BoolVar(&v.dry, "dry-run", false, "print its SHA-256 and length, and store nothing")
+	f.StringVar(&v.fingerprint, "confirm-fingerprint", "", "store it only if its SHA-256 is this")
+	return v
+}
+
+// read gives the value, ok=false when it is not to be stored. It is never printed.
+func (a *admin) read(v *value, prompt string) (text string, ok bool, err error) {
+	if text, err = a.source(v, prompt); err != nil {
+		return "", false, err
+	}
+	sum := sha256.Sum256([]byte(text))
+	print := hex.EncodeToString(sum[:])
+	if v.fingerprint != "" && v.fingerprint != print {
+		return "", false, fmt.Errorf("the value has the fingerprint %s and not the one that was given; nothing was stored", print)
+	}
+	if v.dry {
+		fmt.Fprintf(a.Stdout, "%s %d\n", print, len(text))
+		return "", false, nil
+	}
+	if text == "" {
+		fmt.Fprintln(a.Stderr, "Warning: the value is empty")
+	}
+	return text, true, nil
+}
+
+func (a *admin) source(v *value, prompt string) (string, error) {
+	var ways []string
+	for _, flag := range []string{"value", "prompt", "from-stdin", "from-file", "from-env"} {
+		if v.cmd.Flags().Changed(flag) {
+			ways = append(ways, "--"+flag)
+		}
+	}
+	if len(ways) > 1 {
+		return "", console.Usage("%s: give one of them", strings.Join(ways, ", "))
+	}
+	_, terminal := console.Terminal(a.Stdin)
+	switch {
+	case slices.Contains(ways, "--value"):
+		fmt.Fprintln(a.Stderr, "Warning: --value can be seen by other users of this machine; prefer --from-stdin or --from-file")
+		return v.text, nil
+	case slices.Contains(ways, "--from-env"):
+		return a.fromEnv(v.env)
+	case slices.Contains(ways, "--from-file"):
+		return a.fromFile(v.file, v.noTrim)
+	case v.prompt && !terminal:
+		return "", console.Usage("--prompt needs a terminal")
+	case v.stdin && terminal:
+		return "", console.Usage("--from-stdin needs a pipe")
+	}
+	return a.secretValue(prompt, !v.noTrim)
+}
+
+func (a *admin) fromEnv(name string) (string, error) {
+	for _, entry := range a.Environ {
+		if text, found := strings.CutPrefix(entry, name+"="); found {
+			return text, nil
+		}
+	}
+	return "", fmt.Errorf("--from-env: there is no variable %s", name)
+}
+
+func (a *admin) fromFile(path string, noTrim bool) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("read the value: %w", err)
+	}
+	defer file.Close()
+	return readValue(file, !noTrim)
+}
+
+// secretValue reads a value without showing it: from a terminal without echo, else the whole of stdin without its last
+// line end.
+func (a *admin) secretValue(prompt string, trim bool) (string, error) {
+	if fd, ok := console.Terminal(a.Stdin); ok {
+		fmt.Fprint(a.Stderr, prompt)
+		raw, err := term.ReadPassword(fd)
+		fmt.Fprintln(a.Stderr)
+		if err != nil {
+			return "", fmt.Errorf("read the value: %w", err)
+		}
+		return string(raw), nil
+	}
+	return readValue(a.Stdin, trim)
+}
+
+// readValue reads all there is, without its last line end when it is to be trimmed.
+func readValue(from io.Reader, trim bool) (string, error) {
+	raw, err := io.ReadAll(io.LimitReader(from, maxSecret+1))
+	if err != nil {
+		return "", fmt.Errorf("read the value: %w", err)
+	}
+	if len(raw) > maxSecret {
+		return "", fmt.Errorf("the value is larger than %d bytes", maxSecret)
+	}
+	text := string(raw)
+	if trim {
+		text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+	}
+	return text, nil
+}
+
+// inOrg lets an organisation be named before the other arguments of a verb, as well as by --org.
+func (a *admin) inOrg(args []string, normal int) []string {
+	if len(args) > normal {
+		a.Org, args = args[0], args[1:]
+	}
+	return args
+}
