@@ -22,7 +22,7 @@ type Observed struct {
 
 	JobID     string        `json:"jobId,omitempty"`
 	JobName   string        `json:"jobName,omitempty"`
-	StepIndex *int          `json:"stepIndex,omitempty"`
+	StepIndex *int          `json:"stepIndex,omitempty"` // OwnLogIndex for what the job itself says
 	StepName  string        `json:"stepName,omitempty"`
 	Status    string        `json:"status,omitempty"` // of the run or job
 	State     ci.StepStatus `json:"state,omitempty"`  // of the step

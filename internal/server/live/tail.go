@@ -74,17 +74,17 @@ func (f *feed) newLines(ctx, away context.Context, j adminwire.Job, s adminwire.
 	return out, err
 }
 
-// begin finds the log of a step.
+// begin finds the log of a step. What had ended before anybody looked is not looked for.
 func (f *feed) begin(ctx context.Context, j adminwire.Job, s adminwire.Step) (*tail, error) {
+	first := f.sequence == 0
+	if first && s.Status.Terminal() {
+		return &tail{done: true}, nil
+	}
 	place, err := report.StepLog(ctx, f.room.DB.Read(), f.runID, j.JobID, s.StepIndex)
 	if err != nil {
 		return nil, err
 	}
-	t := &tail{step: Step{RunID: f.runID, JobID: j.JobID, Index: s.StepIndex}, path: place.Path}
-	if f.sequence == 0 {
-		t.unmet, t.done = true, s.Status.Terminal()
-	}
-	return t, nil
+	return &tail{step: Step{RunID: f.runID, JobID: j.JobID, Index: s.StepIndex}, path: place.Path, unmet: first}, nil
 }
 
 // find finds the place of a log, from time to time.
