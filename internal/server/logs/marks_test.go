@@ -42,7 +42,7 @@ func TestLogsOfAForgottenRunLeaveNoMark(t *testing.T) {
 	eachWhole(t, func(t *testing.T, h home) {
 		s := h.open(t, Options{})
 		writeRun(t, s, "r", 48*time.Hour)
-		if err := s.sweepOnce(t.Context(), retention.Policy{RunMaxAge: 24 * time.Hour, Run: states{"r": retention.RunUnknown}.of}); err != nil {
+		if err := sweepOnce(t, s, retention.Policy{RunMaxAge: 24 * time.Hour, Run: states{"r": retention.RunUnknown}.of}); err != nil {
 			t.Fatal(err)
 		}
 		if _, total, _, err := s.Lines(t.Context(), Path("r", "build", 0), 0, 1); err != nil || total != 0 {

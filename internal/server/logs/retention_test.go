@@ -41,6 +41,12 @@ func writeRun(t testing.TB, s *Store, run string, age time.Duration) {
 	}
 }
 
+// sweepOnce looks at all logs.
+func sweepOnce(t testing.TB, s *Store, keep retention.Policy) error {
+	w := &sweeper{Store: s, keep: keep}
+	return errors.Join(w.sweepHere(t.Context()), w.sweepFar(t.Context()))
+}
+
 func mustExec(t testing.TB, db *store.DB, statement string, args ...any) {
 	t.Helper()
 	err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
@@ -96,7 +102,7 @@ func TestSweep(t *testing.T) {
 					writeRun(t, s, run, age)
 				}
 				tt.keep.Run = tt.runs.of
-				if err := s.sweepOnce(t.Context(), tt.keep); err != nil {
+				if err := sweepOnce(t, s, tt.keep); err != nil {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(tt.want, kept(t, s, "week", "day", "hour", "now")); diff != "" {
@@ -163,7 +169,7 @@ func TestSweepOfAnObjectStore(t *testing.T) {
 	c.RunID = "pending"
 	mustAppend(t, s, c)
 	keep := retention.Policy{MaxAge: 24 * time.Hour, MaxTotal: 1, Run: states{"open": retention.RunOpen}.of}
-	if err := s.sweepOnce(t.Context(), keep); err != nil {
+	if err := sweepOnce(t, s, keep); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"new", "open", "pending"}, kept(t, s, "new", "old", "open", "pending")); diff != "" {
@@ -179,7 +185,7 @@ func TestSweepThatCannotAskDeletesNothing(t *testing.T) {
 		s := h.open(t, Options{})
 		writeRun(t, s, "week", 7*24*time.Hour)
 		wrong := errors.New("database is locked")
-		err := s.sweepOnce(t.Context(), retention.Policy{MaxAge: time.Hour, Run: func(context.Context, string) (retention.RunState, error) { return retention.RunEnded, wrong }})
+		err := sweepOnce(t, s, retention.Policy{MaxAge: time.Hour, Run: func(context.Context, string) (retention.RunState, error) { return retention.RunEnded, wrong }})
 		if !errors.Is(err, wrong) {
 			t.Errorf("got %v", err)
 		}

@@ -14,43 +14,83 @@ import (
 	"kici/internal/server/logs/segments"
 )
 
+// How often a sweep looks at logs. In an object store they go by their age in days alone, and each look lists every segment that
+// there is, on every node.
 const (
 	sweepPeriod = 10 * time.Minute
-	markPeriod  = 24 * time.Hour // how often marks of forgotten runs, and logs of nodes that are gone, are looked for
+	farPeriod   = 6 * time.Hour
+	markPeriod  = 24 * time.Hour // of marks of forgotten runs, and of logs of nodes that are gone
+	sweepShare  = 100            // a look that takes long is not made again before so many times as long
 )
 
 // Sweep is the loop that deletes what is not to be kept.
 func (s *Store) Sweep(ctx context.Context, keep retention.Policy) error {
-	var marks time.Time // when they were looked at last
-	return service.Every(ctx, s.log, "log retention", sweepPeriod, nil, func(ctx context.Context) error {
-		err := s.sweepOnce(ctx, keep)
-		if err == nil && time.Since(marks) >= markPeriod {
-			marks = time.Now()
-			err = errors.Join(s.marks.Sweep(ctx, keep), s.sweepGone(ctx, keep))
-		}
-		return err
-	})
+	w := &sweeper{Store: s, keep: keep}
+	return service.Every(ctx, s.log, "log retention", sweepPeriod, nil, w.turn)
 }
 
-func (s *Store) sweepOnce(ctx context.Context, keep retention.Policy) error {
-	here, err := s.runsHere(ctx)
+// sweeper knows what is due.
+type sweeper struct {
+	*Store
+	keep             retention.Policy
+	here, far, marks time.Time // before it, nothing is
+	keptHere         int64
+	keptFar          int64
+}
+
+func (w *sweeper) turn(ctx context.Context) error {
+	return errors.Join(
+		due(&w.here, sweepPeriod, func() error { return w.sweepHere(ctx) }),
+		due(&w.far, farPeriod, func() error { return w.sweepFar(ctx) }),
+		due(&w.marks, markPeriod, func() error { return errors.Join(w.Store.marks.Sweep(ctx, w.keep), w.sweepGone(ctx, w.keep)) }))
+}
+
+// due does what is due, at the next turn again when it fails.
+func due(at *time.Time, period time.Duration, do func() error) error {
+	began := time.Now()
+	if began.Before(*at) {
+		return nil
+	}
+	err := do()
+	if err == nil {
+		*at = began.Add(max(period-sweepPeriod/2, sweepShare*time.Since(began))) // turns come when they come
+	}
+	return err
+}
+
+// sweepHere deletes what may go of the data folder and the database.
+func (w *sweeper) sweepHere(ctx context.Context) error {
+	here, err := w.runsHere(ctx)
 	if err != nil {
 		return fmt.Errorf("look at logs: %w", err)
 	}
-	swept, err := retention.Expire(ctx, keep, here, keep.MaxTotal, keeper{s})
-	if err == nil && s.segments != nil && keep.Age() > 0 {
-		var there []retention.RunLogs
-		if there, err = s.runsThere(ctx); err == nil {
-			var more retention.Swept
-			more, err = retention.Expire(ctx, keep, there, 0, keeper{s})
-			swept = retention.Swept{Kept: swept.Kept + more.Kept, Runs: swept.Runs + more.Runs, Freed: swept.Freed + more.Freed}
-		}
-	}
-	s.swept(swept)
-	if swept.Runs > 0 {
-		s.log.Info("logs expired", "runs", swept.Runs, "bytes", swept.Freed, "kept", swept.Kept)
-	}
+	swept, err := retention.Expire(ctx, w.keep, here, w.keep.MaxTotal, keeper{w.Store})
+	w.keptHere = swept.Kept
+	w.note(swept)
 	return err
+}
+
+// sweepFar deletes what may go of the object store.
+func (w *sweeper) sweepFar(ctx context.Context) error {
+	if w.segments == nil || w.keep.Age() <= 0 {
+		return nil
+	}
+	far, err := w.runsFar(ctx)
+	if err != nil {
+		return fmt.Errorf("look at logs in the object store: %w", err)
+	}
+	swept, err := retention.Expire(ctx, w.keep, far, 0, keeper{w.Store})
+	w.keptFar = swept.Kept
+	w.note(swept)
+	return err
+}
+
+func (w *sweeper) note(s retention.Swept) {
+	s.Kept = w.keptHere + w.keptFar
+	w.swept(s)
+	if s.Runs > 0 {
+		w.log.Info("logs expired", "runs", s.Runs, "bytes", s.Freed, "kept", s.Kept)
+	}
 }
 
 // keeper lets the logs of runs go.
@@ -119,8 +159,8 @@ func (s *Store) runsHere(ctx context.Context) ([]retention.RunLogs, error) {
 	return m.Runs(), err
 }
 
-// runsThere measures the logs in the object store.
-func (s *Store) runsThere(ctx context.Context) ([]retention.RunLogs, error) {
+// runsFar measures the logs in the object store.
+func (s *Store) runsFar(ctx context.Context) ([]retention.RunLogs, error) {
 	var m retention.Measure
 	err := s.segments.Walk(ctx, runsFolder, func(object string, size int64, born time.Time) {
 		if run, _, ok := splitPath(object); ok {
