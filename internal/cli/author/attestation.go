@@ -139,7 +139,9 @@ func (v *verification) keySet(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	// Keys are the root of all trust: whoever answers for the issuer must not send the question elsewhere.
+	direct := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := direct.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}

@@ -135,7 +135,7 @@ func TestWhatCouldNotBeJudgedIsJudgedLater(t *testing.T) {
 		if a := r.one("j1"); done != (Judged{Verified: 1}) || a.Status != Verified || a.Reason != "" || a.VerifiedAt != r.now {
 			r.t.Errorf("%+v, %+v", done, a)
 		}
-		r.revoke(statusesOf(r, Active), "leaked")
+		r.revoke(withStatus(r, Active), "leaked")
 		r.must(r.Blobs.Delete(r.t.Context(), r.one("j2").Key))
 		done, err = r.Reverify(r.t.Context(), true)
 		r.must(err)

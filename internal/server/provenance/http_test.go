@@ -36,14 +36,14 @@ func TestWhereKeysArePublished(t *testing.T) {
 		documents(200, 503) // no key yet
 		r.mint("j1")
 		documents(200, 200)
-		r.revoke(statusesOf(r, Active), "x")
+		r.revoke(withStatus(r, Active), "x")
 		documents(200, 503)
 		r.Issuer = ""
 		documents(503, 503)
 	})
 }
 
-func statusesOf(r *rig, status string) string {
+func withStatus(r *rig, status string) string {
 	for id, s := range statuses(r) {
 		if s == status {
 			return id
