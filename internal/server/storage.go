@@ -45,7 +45,7 @@ type StorageSettings struct {
 
 // storageConfig is where an operator says so.
 type storageConfig struct {
-	Type             string `key:"type" env:"KICI_STORAGE_TYPE" default:"filesystem" enum:"filesystem|s3" help:"Where caches and artifacts lie, and with s3 step logs, too. There, credentials come from the variables, files and roles that Amazon's own tools use."`
+	Type             string `key:"type" env:"KICI_STORAGE_TYPE" default:"filesystem" enum:"filesystem|s3" help:"Where caches, artifacts and attestations lie, and with s3 step logs, too. There, credentials come from the variables, files and roles that Amazon's own tools use."`
 	Folder           string `key:"fsPath" env:"KICI_STORAGE_FS_PATH" help:"Folder of the files, an absolute path. Without it they lie in the data folder. Servers that share a database share it."`
 	BaseURL          string `key:"fsBaseUrl" env:"KICI_STORAGE_FS_BASE_URL" help:"URL of this server as agents reach it, for links to files. Without it, where the server listens."`
 	Bucket           string `key:"bucket" env:"KICI_STORAGE_BUCKET" help:"Bucket of the object store, needed for s3."`
