@@ -93,10 +93,16 @@ func (m milestones) events() (out []timeline.Event) {
 	switch m.reason {
 	case ci.ReasonStale:
 		add(m.completed, "orchestrator.job.stale_detected", map[string]any{"jobName": m.name, "reason": m.reason})
+	case ci.ReasonAgentLost:
+		add(m.completed, "orchestrator.job.orphan_recovered", map[string]any{"jobName": m.name, "reason": m.reason})
 	case ci.ReasonQueueTimeout, ci.ReasonUnroutable:
 		add(m.completed, "orchestrator.job.queue_expired", map[string]any{"jobName": m.name, "reason": m.reason})
 	}
-	add(m.completed, "orchestrator.job.completed", map[string]any{"status": m.status, "agentId": m.agent, "jobName": m.name})
+	end := map[string]any{"status": m.status, "agentId": m.agent, "jobName": m.name}
+	if m.reason != "" {
+		end["reason"] = m.reason
+	}
+	add(m.completed, "orchestrator.job.completed", end)
 	if m.completed.Valid && m.durationMs.Valid {
 		out[len(out)-1].DurationMs = &m.durationMs.Int64
 	}

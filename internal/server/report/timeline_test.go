@@ -48,10 +48,39 @@ func TestTimelineJoinsWhatTheServerDidAndWhatAgentsTold(t *testing.T) {
 			`agent.clone.start id-build `,
 			`orchestrator.job.completed id-build {"agentId":"a-1","jobName":"build","status":"success"} in 100 ms`,
 			`orchestrator.job.queue_expired id-nowhere {"jobName":"nowhere","reason":"unroutable"}`,
-			`orchestrator.job.completed id-nowhere {"agentId":"","jobName":"nowhere","status":"unroutable"}`,
+			`orchestrator.job.completed id-nowhere {"agentId":"","jobName":"nowhere","reason":"unroutable","status":"unroutable"}`,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
 	})
+}
+
+// How a job ended badly is told by a moment of its own where there is one, and always by the reason.
+func TestTimelineTellsWhyAJobEnded(t *testing.T) {
+	db := storetest.SQLite(t)
+	f := newFloor(t, db)
+	f.agent("a-1", []string{"linux"}, nil)
+	f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+	f.claim("id-build", "a-1", 1)
+	must(t, f.JobReported(t.Context(), "a-1", wire.JobStatus{JobID: "id-build", State: ci.JobRunning}))
+	for reason, moment := range map[string]string{
+		ci.ReasonStale: "orchestrator.job.stale_detected", ci.ReasonAgentLost: "orchestrator.job.orphan_recovered",
+		ci.ReasonQueueTimeout: "orchestrator.job.queue_expired", ci.ReasonJobTimeout: "",
+	} {
+		must(t, db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE execution_jobs SET status = 'failed', completed_at = $1, reason = $2", f.millis+1, `{"code":"`+reason+`","message":"m"}`)
+			return err
+		}))
+		events, err := report.Timeline(t.Context(), db.Read(), "r")
+		must(t, err)
+		events = events[3:] // behind the start of the job
+		if moment != "" && (events[0].Type != moment || string(events[0].Metadata) != `{"jobName":"build","reason":"`+reason+`"}`) {
+			t.Errorf("%s: %+v", reason, events)
+		}
+		end := events[len(events)-1]
+		if end.Type != "orchestrator.job.completed" || string(end.Metadata) != `{"agentId":"a-1","jobName":"build","reason":"`+reason+`","status":"failed"}` {
+			t.Errorf("%s: %s %s", reason, end.Type, end.Metadata)
+		}
+	}
 }
