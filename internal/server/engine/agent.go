@@ -63,8 +63,11 @@ func (e *Engine) noteStay(ctx context.Context, jobID string) error {
 // Acked takes an agent's job.ack. An agent that is no longer the job's owner is fenced off: it must not start. It touches
 // the queue row alone, since nothing of the run depends on it.
 func (e *Engine) Acked(ctx context.Context, agentID, _, jobID string) (Ack, error) {
-	var ack Ack
-	err := e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+	ack, taken, err := e.ackedHere(ctx, agentID, jobID)
+	if err != nil || taken {
+		return ack, err
+	}
+	err = e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		var row queue.Row
 		ack.Job = Owned{}
 		err := tx.All(ctx, queue.AskByJob(tx, jobID, func(r queue.Row) { row = r }), askName(jobID, &ack.Job))
@@ -85,6 +88,18 @@ func (e *Engine) Acked(ctx context.Context, agentID, _, jobID string) (Ack, erro
 		return e.storeRow(ctx, tx, row.RunID, *change, e.clock.Millis())
 	})
 	return ack, err
+}
+
+// ackedHere is Acked for a dispatch of this node that the agent has and has not answered, as most are. Of any other it
+// changes nothing.
+func (e *Engine) ackedHere(ctx context.Context, agentID, jobID string) (ack Ack, taken bool, err error) {
+	err = e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		return tx.Last(ctx, queue.AskAnswered(jobID, agentID, e.settings.NodeID, &taken), askName(jobID, &ack.Job))
+	})
+	if err != nil {
+		return Ack{}, false, fmt.Errorf("take the ack of job %s: %w", jobID, err)
+	}
+	return ack, taken, nil
 }
 
 // askName asks for what an agent's words about a job need to know of it.

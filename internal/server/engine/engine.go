@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"kici/internal/core/label"
@@ -53,6 +54,9 @@ type Engine struct {
 	scalable func(label.Selector) bool
 	asOf     func(window time.Duration) int64
 	outputs  SecretOutputs
+
+	registered atomic.Int64 // jobs of runs that were admitted or not, for depth
+	waiting    atomic.Int64 // pending jobs at the last look
 }
 
 // Deps are what an engine needs.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -30,18 +31,29 @@ func (e *Engine) Register(ctx context.Context, r Registration, also ...func(ctx 
 	if err != nil {
 		return err
 	}
-	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+	err = e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		if err := e.register(ctx, tx, r, secrets, keepKey); err != nil {
 			return err
 		}
-		for _, do := range also {
-			if err := do(ctx, tx); err != nil {
-				return err
-			}
-		}
-		return nil
+		return alongside(ctx, tx, also)
 	})
+	if errors.Is(err, errRegistered) {
+		err = e.write(ctx, func(ctx context.Context, tx *store.Tx) error { return alongside(ctx, tx, also) })
+	}
+	return err
 }
+
+func alongside(ctx context.Context, tx *store.Tx, also []func(ctx context.Context, tx *store.Tx) error) error {
+	for _, do := range also {
+		if err := do(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errRegistered says that a run exists already.
+var errRegistered = errors.New("the run is registered already")
 
 func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, secrets vetted, keepKey func(ctx context.Context, tx *store.Tx, runID string) error) error {
 	now := e.clock.Millis()
@@ -50,15 +62,14 @@ func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, sec
 			return fmt.Errorf("repeat run %s: %w", r.ParentRunID, err)
 		}
 	}
-	waiting, created, err := e.insertRun(ctx, tx, r, now)
-	if err != nil || !created {
+	if err := insertRun(ctx, tx, r, now); err != nil {
 		return err
 	}
 	if err := e.announceRepetition(ctx, tx, r); err != nil {
 		return err
 	}
 	run := lifecycle.Run{ID: r.RunID, Status: ci.RunPending, CreatedAt: now, TimeoutMs: r.Plan.TimeoutMs}
-	hold, failure, err := e.admission(ctx, tx, r, secrets, waiting)
+	hold, failure, err := e.admission(ctx, tx, r, secrets)
 	if err != nil {
 		return err
 	}
@@ -157,10 +168,11 @@ func (e *Engine) holdRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, 
 	return e.openInstall(ctx, tx, i, hold, now)
 }
 
-// admission tells why no job of the plan may be made at all, or what holds them all. So many jobs wait already.
-func (e *Engine) admission(ctx context.Context, tx *store.Tx, r Registration, secrets vetted, waiting int) (*contexts.Hold, *ci.InitFailure, error) {
-	if failure := e.crowded(r.Plan, waiting); failure != nil {
-		return nil, failure, nil
+// admission tells why no job of the plan may be made at all, or what holds them all.
+func (e *Engine) admission(ctx context.Context, tx *store.Tx, r Registration, secrets vetted) (*contexts.Hold, *ci.InitFailure, error) {
+	failure, err := e.crowded(ctx, tx, r.Plan)
+	if err != nil || failure != nil {
+		return nil, failure, err
 	}
 	if secrets.failure != nil {
 		e.judgeInstall(tx, r.Plan.Secrets, secrets.refused(r.TrustTier))
@@ -179,17 +191,39 @@ func (e *Engine) admission(ctx context.Context, tx *store.Tx, r Registration, se
 }
 
 // crowded tells why a plan makes no jobs, or there is no room for them.
-func (e *Engine) crowded(p plan.Plan, waiting int) *ci.InitFailure {
-	switch {
-	case p.InitFailure != nil:
-		return p.InitFailure
-	case len(p.Jobs) == 0:
-		return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules, Message: "the workflow has no jobs to run"}
-	case waiting >= e.settings.QueueMaxDepth:
-		return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules,
-			Message: fmt.Sprintf("queue full: %d jobs are waiting already", waiting)}
+func (e *Engine) crowded(ctx context.Context, tx *store.Tx, p plan.Plan) (*ci.InitFailure, error) {
+	if p.InitFailure != nil {
+		return p.InitFailure, nil
 	}
-	return nil
+	if len(p.Jobs) == 0 {
+		return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules, Message: "the workflow has no jobs to run"}, nil
+	}
+	waiting, err := e.depth(ctx, tx, len(p.Jobs))
+	if err != nil {
+		return nil, fmt.Errorf("read queue depth: %w", err)
+	}
+	if waiting >= e.settings.QueueMaxDepth {
+		return &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules,
+			Message: fmt.Sprintf("queue full: %d jobs are waiting already", waiting)}, nil
+	}
+	return nil, nil
+}
+
+// depth is how many jobs waited in the queue at the last look. It looks once in a hundredth of the bound, and every time
+// while the bound is reached: a question for each run would cost more than the few that may wait beyond the bound.
+func (e *Engine) depth(ctx context.Context, tx *store.Tx, more int) (int, error) {
+	period := int64(max(1, e.settings.QueueMaxDepth/100))
+	now := e.registered.Add(int64(more))
+	waiting := e.waiting.Load()
+	if now/period == (now-int64(more))/period && waiting < int64(e.settings.QueueMaxDepth) {
+		return int(waiting), nil
+	}
+	var n int
+	if err := tx.All(ctx, queue.AskDepth(e.settings.QueueMaxDepth, &n)); err != nil {
+		return 0, err
+	}
+	e.waiting.Store(int64(n))
+	return n, nil
 }
 
 func plannedJobs(p plan.Plan, now int64) []lifecycle.Planned {
@@ -228,33 +262,29 @@ func firstContext(p plan.Plan) string {
 
 func kindOf(j plan.Job) ci.JobKind { return cmp.Or(j.Kind, ci.KindStandard) }
 
-// insertRun writes the row of a run, and tells whether it was not there already and how many jobs wait in the queue.
-func (e *Engine) insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) (waiting int, created bool, err error) {
+// insertRun writes the row of a run. Where it is there already the transaction fails with errRegistered.
+func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) error {
 	var concurrency sql.NullString
 	if r.Plan.Concurrency != nil {
 		raw, err := json.Marshal(r.Plan.Concurrency)
 		if err != nil {
-			return 0, false, fmt.Errorf("encode concurrency of run %s: %w", r.RunID, err)
+			return fmt.Errorf("encode concurrency of run %s: %w", r.RunID, err)
 		}
 		concurrency = nullText(string(raw))
 	}
 	secrets, err := encodeSecrets(r.Plan)
 	if err != nil {
-		return 0, false, err
+		return err
 	}
-	values := []any{r.RunID, r.OrgID, r.RoutingKey, ci.CutName(r.Plan.Workflow),
+	err = tx.DoOne(ctx, errRegistered, insertRunRow, r.RunID, r.OrgID, r.RoutingKey, ci.CutName(r.Plan.Workflow),
 		r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA), nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)),
 		nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)), nullText(ci.CutName(r.Sender)), nullText(ci.CutName(r.TriggeredBy)),
 		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event)), nullText(string(r.Plan.Document)), concurrency,
-		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth, secrets}
-	err = tx.All(ctx, queue.AskDepth(e.settings.QueueMaxDepth, &waiting), store.Ask{Query: insertRunRow, Args: values, Row: func(store.Row) error {
-		created = true
-		return nil
-	}})
+		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth, secrets)
 	if err != nil {
-		return 0, false, fmt.Errorf("insert run %s: %w", r.RunID, err)
+		return fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}
-	return waiting, created, nil
+	return nil
 }
 
 const (
@@ -263,5 +293,5 @@ const (
     workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode,
     context, trust_tier, chain_depth, workflow_secrets)
 VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
-ON CONFLICT (run_id) DO NOTHING RETURNING 1`
+ON CONFLICT (run_id) DO NOTHING`
 )

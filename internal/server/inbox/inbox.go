@@ -16,6 +16,7 @@ import (
 
 	"kici/internal/core/ci"
 	"kici/internal/kit/service"
+	"kici/internal/server/forge"
 	"kici/internal/server/store"
 )
 
@@ -33,6 +34,9 @@ type Delivery struct {
 	Payload    []byte            // the raw body
 	RequestID  string            // trace id of everything that comes of it
 	ReceivedAt int64             // milliseconds since 1970; Accept sets it
+
+	// Source is the one that verified the delivery, where that was a moment ago; nil where it is to be read.
+	Source *forge.Source
 
 	// Key is the idempotency key, "" for none. It is remembered for Window.
 	Key    string
@@ -115,13 +119,18 @@ func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
 			in.poke.Wake()
 		}
 	}()
-	outcome := Duplicate
+	outcome := Accepted
 	var work Work
-	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		var err error
-		outcome, work, err = in.accept(ctx, tx, d, seat != nil)
+	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+		work, err = in.acceptNew(ctx, tx, d, seat != nil)
 		return err
 	})
+	if errors.Is(err, errClaimed) {
+		err = in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+			outcome, work, err = in.accept(ctx, tx, d, seat != nil)
+			return err
+		})
+	}
 	if err != nil {
 		return 0, fmt.Errorf("accept delivery %s: %w", d.ID, err)
 	}
@@ -136,6 +145,46 @@ func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
 func (in *Inbox) AcceptTx(ctx context.Context, tx *store.Tx, d Delivery) (Outcome, error) {
 	outcome, _, err := in.accept(ctx, tx, d, false)
 	return outcome, err
+}
+
+// errClaimed says that a delivery is not new.
+var errClaimed = errors.New("the delivery was claimed before")
+
+// acceptNew stores a delivery that is new, as most are, so that nobody need wait for an answer before the commit. Where it is
+// not, the transaction fails with errClaimed, and accept finds out more.
+func (in *Inbox) acceptNew(ctx context.Context, tx *store.Tx, d Delivery, seat bool) (Work, error) {
+	full, err := in.backlogged(ctx, tx)
+	if err != nil {
+		return Work{}, err
+	}
+	if full {
+		return Work{}, ErrBacklog
+	}
+	d.ReceivedAt = in.clock.Millis()
+	row, err := in.newRow(&d, seat)
+	if err != nil {
+		return Work{}, err
+	}
+	if err := tx.DoOne(ctx, errClaimed, insertDelivery+"ON CONFLICT (delivery_id) DO NOTHING", row.values...); err != nil {
+		return Work{}, err
+	}
+	if err := in.noteAccepted(ctx, tx, d, seat); err != nil || !seat {
+		return Work{}, err
+	}
+	return row.work(d)
+}
+
+// noteAccepted writes what goes with a delivery that was claimed.
+func (in *Inbox) noteAccepted(ctx context.Context, tx *store.Tx, d Delivery, seat bool) error {
+	if d.Key != "" && d.Window > 0 {
+		if err := tx.Do(ctx, rememberKey, d.SourceID, d.Key, d.ReceivedAt+d.Window.Milliseconds()); err != nil {
+			return err
+		}
+	}
+	if !seat {
+		tx.After(in.waits)
+	}
+	return logDelivery(ctx, tx, d, StatusReceived, upsertLog)
 }
 
 // accept stores a delivery, leased to a worker of this node where one has a seat for it.
@@ -158,15 +207,7 @@ func (in *Inbox) accept(ctx context.Context, tx *store.Tx, d Delivery, seat bool
 	case !claimed:
 		return Duplicate, Work{}, logDelivery(ctx, tx, d, StatusDuplicate, insertLog)
 	}
-	if d.Key != "" && d.Window > 0 {
-		if err := tx.Do(ctx, rememberKey, d.SourceID, d.Key, d.ReceivedAt+d.Window.Milliseconds()); err != nil {
-			return 0, Work{}, err
-		}
-	}
-	if !seat {
-		tx.After(in.waits)
-	}
-	return Accepted, work, logDelivery(ctx, tx, d, StatusReceived, upsertLog)
+	return Accepted, work, in.noteAccepted(ctx, tx, d, seat)
 }
 
 // backlogged tells whether too much waits. It looks once in a hundredth of the bound, and at every delivery while the
@@ -186,31 +227,50 @@ func (in *Inbox) backlogged(ctx context.Context, tx *store.Tx) (bool, error) {
 
 // claim makes the row of a delivery, and gives what is in it.
 func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery, seat bool) (w Work, claimed bool, err error) {
-	raw, err := json.Marshal(d.Headers)
+	row, err := in.newRow(&d, seat)
 	if err != nil {
-		return w, false, fmt.Errorf("encode headers: %w", err)
+		return w, false, err
 	}
-	headers := ci.CleanText(string(raw))
-	d.Event, d.Action = ci.CutName(d.Event), ci.CutName(d.Action)
-	if d.Payload == nil {
-		d.Payload = []byte{} // an empty body is a body
-	}
-	var node string
-	var until, attempt int64
-	if seat {
-		node, until, attempt = in.opts.NodeID, d.ReceivedAt+in.opts.LeaseTime.Milliseconds(), 1
-	}
-	err = tx.QueryRowContext(ctx, claimDelivery, d.ID, d.OrgID, d.RoutingKey, d.SourceID, d.Event, d.Action, headers, d.Payload,
-		d.RequestID, d.ReceivedAt, d.ReceivedAt+in.opts.DedupTTL.Milliseconds(), node, until, attempt).Scan(&d.ReceivedAt)
+	err = tx.QueryRowContext(ctx, claimDelivery, row.values...).Scan(&d.ReceivedAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return w, false, nil
 	}
 	if err != nil || !seat {
 		return w, err == nil, err
 	}
-	w, err = leased(d, headers, node, int(attempt))
+	w, err = row.work(d)
 	return w, err == nil, err
 }
+
+// row is what is written of a new delivery.
+type row struct {
+	values  []any
+	headers string
+	node    string // whose lease it begins with, if any
+	attempt int
+}
+
+// newRow makes the row of a delivery, whose texts it cuts to what is stored.
+func (in *Inbox) newRow(d *Delivery, seat bool) (row, error) {
+	raw, err := json.Marshal(d.Headers)
+	if err != nil {
+		return row{}, fmt.Errorf("encode headers: %w", err)
+	}
+	r := row{headers: ci.CleanText(string(raw))}
+	d.Event, d.Action = ci.CutName(d.Event), ci.CutName(d.Action)
+	if d.Payload == nil {
+		d.Payload = []byte{} // an empty body is a body
+	}
+	var until int64
+	if seat {
+		r.node, until, r.attempt = in.opts.NodeID, d.ReceivedAt+in.opts.LeaseTime.Milliseconds(), 1
+	}
+	r.values = []any{d.ID, d.OrgID, d.RoutingKey, d.SourceID, d.Event, d.Action, r.headers, d.Payload, d.RequestID, d.ReceivedAt,
+		d.ReceivedAt + in.opts.DedupTTL.Milliseconds(), r.node, until, r.attempt}
+	return r, nil
+}
+
+func (r row) work(d Delivery) (Work, error) { return leased(d, r.headers, r.node, r.attempt) }
 
 // Seen tells whether the source's idempotency key is still remembered.
 func (in *Inbox) Seen(ctx context.Context, sourceID, key string) (bool, error) {
@@ -278,13 +338,15 @@ func (in *Inbox) Purge(ctx context.Context, limit int) (int64, error) {
 // backlogFull looks for a waiting row after the first $1: it reads no more rows than that, and none when none waits.
 const backlogFull = `SELECT EXISTS (SELECT 1 FROM inbox WHERE state = 'waiting' ORDER BY received_at, delivery_id LIMIT 1 OFFSET $1)`
 
+const insertDelivery = `INSERT INTO inbox (delivery_id, org_id, routing_key, source_id, event, action, headers, payload,
+		request_id, state, received_at, expires_at, lease_node, lease_until, attempts)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11, $12, $13, $14)
+	`
+
 // claimDelivery changes a row exactly when the delivery is this caller's: it is new, its claim has expired, or it was
 // released. A released one keeps its time of receipt, so that it derives the same run ids: had a run of it been
 // registered after all, it would not start a second one.
-const claimDelivery = `INSERT INTO inbox (delivery_id, org_id, routing_key, source_id, event, action, headers, payload,
-		request_id, state, received_at, expires_at, lease_node, lease_until, attempts)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11, $12, $13, $14)
-	ON CONFLICT (delivery_id) DO UPDATE SET org_id = excluded.org_id, routing_key = excluded.routing_key,
+const claimDelivery = insertDelivery + `ON CONFLICT (delivery_id) DO UPDATE SET org_id = excluded.org_id, routing_key = excluded.routing_key,
 		source_id = excluded.source_id, event = excluded.event, action = excluded.action, headers = excluded.headers,
 		payload = excluded.payload, request_id = excluded.request_id, state = 'waiting',
 		received_at = CASE WHEN inbox.state = 'released' THEN inbox.received_at ELSE excluded.received_at END,

@@ -176,7 +176,7 @@ func (q *request) accept(ctx context.Context) *answer {
 	d := inbox.Delivery{
 		ID: q.id, OrgID: q.src.OrgID, RoutingKey: q.src.RoutingKey, SourceID: q.src.ID, Provider: q.src.Provider,
 		Event: q.event, Headers: forge.Headers(q.r.Header, q.src.StripHeaders), Payload: q.body, RequestID: uuid.NewString(),
-		Key: q.key, Window: q.src.DedupWindow,
+		Key: q.key, Window: q.src.DedupWindow, Source: &q.src,
 	}
 	outcome, err := q.in.deps.Inbox.Accept(ctx, d)
 	switch {

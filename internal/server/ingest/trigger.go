@@ -65,6 +65,7 @@ func (in *Ingest) Trigger(ctx context.Context, sourceID, repo, ref, actor string
 	d := inbox.Delivery{
 		ID: inbox.TriggerPrefix + uuid.NewString(), OrgID: src.OrgID, RoutingKey: src.RoutingKey, SourceID: src.ID, Provider: src.Provider,
 		Event: "push", Headers: map[string]string{"content-type": "application/json"}, Payload: payload, RequestID: uuid.NewString(),
+		Source: &src,
 	}
 	if _, err := in.deps.Inbox.Accept(ctx, d); err != nil {
 		return "", "", fmt.Errorf("trigger: %w", err)

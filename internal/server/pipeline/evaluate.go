@@ -93,7 +93,11 @@ func (e *evaluation) finish(ctx context.Context, lease inbox.Lease) error {
 // identify finds the source, the meaning of the delivery and its repository. Where there is nothing to evaluate it says
 // why in the result; a generic delivery, which never has a repository, needs no words.
 func (e *evaluation) identify(ctx context.Context) (ok bool, err error) {
-	e.src, err = e.p.deps.Sources.Get(ctx, e.d.SourceID)
+	if e.d.Source != nil {
+		e.src = *e.d.Source
+	} else {
+		e.src, err = e.p.deps.Sources.Get(ctx, e.d.SourceID)
+	}
 	if errors.Is(err, forge.ErrUnknownSource) || err == nil && e.src.DeletedAt != 0 {
 		e.result.Error = "its source was deleted before it was processed"
 		return false, nil

@@ -11,6 +11,16 @@ func Acknowledge(ctx context.Context, tx *store.Tx, jobID string) error {
 	return tx.DoOne(ctx, store.ErrUnchanged, "UPDATE dispatch_queue SET ack_deadline = NULL WHERE id = $1 AND status = 'dispatched'", jobID)
 }
 
+// AskAnswered clears the ack deadline of a row that a node gave to an agent, and tells whether there was one.
+func AskAnswered(jobID, agentID, nodeID string, answered *bool) store.Ask {
+	return store.Ask{Query: `UPDATE dispatch_queue SET ack_deadline = NULL
+WHERE id = $1 AND agent_id = $2 AND node_id = $3 AND status = 'dispatched' AND ack_deadline IS NOT NULL RETURNING id`,
+		Args: []any{jobID, agentID, nodeID}, Row: func(store.Row) error {
+			*answered = true
+			return nil
+		}}
+}
+
 // Start marks a row as started: a step of it may run. It also answers the dispatch and ends a recovery.
 func Start(ctx context.Context, tx *store.Tx, jobID string) error {
 	return tx.DoOne(ctx, store.ErrUnchanged, `UPDATE dispatch_queue

@@ -32,7 +32,7 @@ type Moment struct {
 
 // ClaimAll gives pending rows to agents that have room for them, and lists the jobs that were given. A row, its owner and
 // its ack deadline change in one statement, and the agent's room is counted in the same one, so two agents never hold one
-// job and no agent holds more than it can. Offers beyond MaxOffers are refused.
+// job and no agent holds more than it can. Offers beyond MaxOffers are refused. It is the last of its transaction.
 func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, at Moment) (claimed []string, err error) {
 	if len(offers) == 0 || len(offers) > MaxOffers {
 		return nil, fmt.Errorf("claim %d jobs: between 1 and %d can be claimed at once", len(offers), MaxOffers)
@@ -40,30 +40,22 @@ func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, 
 	if err := tx.PlanAnew(ctx); err != nil { // the queue grows and shrinks by orders of magnitude
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
-	args := []any{nodeID, at.Now, at.AckDeadline, at.AsOf}
+	claim := store.Ask{Query: claimRows + store.Places(len(offers), 5, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + claimRowsSet,
+		Args: []any{nodeID, at.Now, at.AckDeadline, at.AsOf}, Row: func(r store.Row) error {
+			var id string
+			err := r.Scan(&id)
+			claimed = append(claimed, id)
+			return err
+		}}
+	note := store.Ask{Query: insertAttempts + store.Places(len(offers), 3, "$%d") + ")", Args: []any{nodeID, at.Now}}
 	for _, o := range offers {
-		args = append(args, o.JobID, o.AgentID, o.Room)
+		claim.Args = append(claim.Args, o.JobID, o.AgentID, o.Room)
+		note.Args = append(note.Args, o.JobID)
 	}
-	statement := claimRows + store.Places(len(offers), 5, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + claimRowsSet
-	if claimed, err = store.Texts(ctx, tx, statement, args...); err != nil {
+	if err := tx.Last(ctx, claim, note); err != nil {
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
-	if len(claimed) == 0 {
-		return nil, nil
-	}
-	return claimed, beginAttempts(ctx, tx, claimed)
-}
-
-// beginAttempts notes the deliveries of rows that have just been claimed.
-func beginAttempts(ctx context.Context, tx *store.Tx, claimed []string) error {
-	args := make([]any, len(claimed))
-	for i, id := range claimed {
-		args[i] = id
-	}
-	if err := tx.Do(ctx, insertAttempts+store.Places(len(claimed), 1, "$%d")+")", args...); err != nil {
-		return fmt.Errorf("note claims: %w", err)
-	}
-	return nil
+	return claimed, nil
 }
 
 const (
@@ -77,7 +69,9 @@ FROM offer WHERE id = offer.job AND status = 'pending' AND (expires_at IS NULL O
   AND (SELECT count(*) FROM dispatch_queue a WHERE a.agent_id = offer.agent AND a.status IN ('dispatched', 'recovering')) < offer.room
 RETURNING id`
 
+	// The rows that have just been claimed are those of this moment that have no delivery under way.
 	insertAttempts = `INSERT INTO dispatch_attempts (job_id, attempt, agent_id, node_id, claimed_at)
 SELECT q.id, 1 + coalesce((SELECT max(d.attempt) FROM dispatch_attempts d WHERE d.job_id = q.id), 0), q.agent_id, q.node_id, q.claimed_at
-FROM dispatch_queue q WHERE q.id IN (`
+FROM dispatch_queue q WHERE q.node_id = $1 AND q.claimed_at = $2 AND q.status = 'dispatched'
+  AND NOT EXISTS (SELECT 1 FROM dispatch_attempts o WHERE o.job_id = q.id AND o.ended_at IS NULL) AND q.id IN (`
 )

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +76,8 @@ func (p postgres) All(ctx context.Context, asks ...Ask) error {
 	for _, ask := range asks {
 		batch.Queue(ask.Query, ask.Args...)
 	}
-	return answer(p.pool.SendBatch(ctx, &batch), asks)
+	answers := p.pool.SendBatch(ctx, &batch)
+	return answer(answers, asks)
 }
 
 // write is writer's. The transaction begins with its first statement that is waited for.
@@ -112,7 +114,7 @@ const (
 type postgresTx struct {
 	conn   *pgx.Conn
 	queue  []statement // what goes before the next one that is waited for
-	failed error       // why part of the transaction is missing
+	failed error       // why part of the transaction is missing, or nothing more can be in it
 }
 
 // statement is one whose answer nobody waits for.
@@ -182,6 +184,29 @@ func (tx *postgresTx) All(ctx context.Context, asks ...Ask) error {
 	return answer(answers, asks)
 }
 
+// Last is transaction's.
+func (tx *postgresTx) Last(ctx context.Context, asks ...Ask) error {
+	answers, err := tx.send(ctx, append(slices.Clip(asks), Ask{Query: commit})...)
+	if err != nil {
+		return err
+	}
+	err = answerSome(answers, asks)
+	tag, ending := answers.Exec()
+	switch closing := answers.Close(); {
+	case err != nil:
+		return err
+	case ending != nil || closing != nil:
+		return fmt.Errorf("commit: %w", cmp.Or(ending, closing))
+	case tag.String() != commit:
+		return fmt.Errorf("commit: the database answers %s, since a statement before it failed", tag)
+	}
+	tx.failed = errEnded
+	return nil
+}
+
+// errEnded says that a transaction goes on behind its last statement.
+var errEnded = errors.New("the transaction has been committed")
+
 // send sends what is queued and some statements, and gives the answers to these.
 func (tx *postgresTx) send(ctx context.Context, asks ...Ask) (pgx.BatchResults, error) {
 	if tx.failed != nil {
@@ -207,19 +232,12 @@ func (tx *postgresTx) send(ctx context.Context, asks ...Ask) (pgx.BatchResults, 
 	return answers, nil
 }
 
-// commit ends a transaction, unless nothing was asked of the engine.
+// commit ends a transaction, unless it has ended or nothing was asked of the engine.
 func (tx *postgresTx) commit(ctx context.Context) error {
-	if len(tx.queue) == 1 && tx.queue[0].query == begin {
+	if tx.failed == errEnded || len(tx.queue) == 1 && tx.queue[0].query == begin {
 		return nil
 	}
-	res, err := tx.ExecContext(ctx, commit)
-	if err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	if tag := res.(result).tag.String(); tag != commit {
-		return fmt.Errorf("commit: the database answers %s, since a statement before it failed", tag)
-	}
-	return nil
+	return tx.Last(ctx)
 }
 
 // undo rolls back what is open.
@@ -235,18 +253,28 @@ func (tx *postgresTx) undo(ctx context.Context) {
 // idle is the status of a connection that is in no transaction (PostgreSQL's protocol, ReadyForQuery).
 const idle = 'I'
 
-// answer gives the rows of several queries to those who asked.
+// answer gives the rows of several queries to those who asked, and there are no others.
 func answer(answers pgx.BatchResults, asks []Ask) error {
+	err := answerSome(answers, asks)
+	if closing := answers.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+func answerSome(answers pgx.BatchResults, asks []Ask) error {
 	for _, ask := range asks {
 		rows, err := answers.Query()
-		if err == nil {
-			err = each(rows, ask)
-		}
 		if err != nil {
-			return errors.Join(err, answers.Close())
+			return err
+		}
+		err = each(rows, ask)
+		rows.Close()
+		if err != nil {
+			return err
 		}
 	}
-	return answers.Close()
+	return nil
 }
 
 // result is the end of a statement in the words of database/sql.

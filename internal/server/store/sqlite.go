@@ -152,6 +152,9 @@ func (p *prepared) All(ctx context.Context, asks ...Ask) error {
 	return nil
 }
 
+// Last is transaction's. The commit follows anyway.
+func (p *prepared) Last(ctx context.Context, asks ...Ask) error { return p.All(ctx, asks...) }
+
 func (p *prepared) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -101,6 +101,9 @@ type transaction interface {
 	Do(ctx context.Context, query string, args ...any) error
 	// DoOne is Do for a statement that must change a row. Where it does not, the transaction fails with otherwise.
 	DoOne(ctx context.Context, otherwise error, query string, args ...any) error
+	// Last is All with which the transaction may be committed: nothing may follow, and an error of an Ask's Row comes too
+	// late to undo anything.
+	Last(ctx context.Context, asks ...Ask) error
 }
 
 // ErrUnchanged is for DoOne: the row is gone, or no longer in the state that the statement asks for.
