@@ -22,7 +22,7 @@ const module = "kici/"
 // the place where it can be named.
 var rooms = []string{
 	// Tools that know nothing of CI.
-	"internal/kit/version", "internal/kit/service", "internal/kit/telemetry", "internal/kit/config", "internal/kit/blob",
+	"internal/kit/version", "internal/kit/memory", "internal/kit/service", "internal/kit/telemetry", "internal/kit/config", "internal/kit/blob",
 	"internal/kit/seal", "internal/kit/redact", "internal/kit/collate", "internal/kit/ecma", "internal/kit/jsontree",
 	"internal/kit/script", "internal/kit/regex", "internal/kit/docker",
 	// Words: values, parsing, matching of text.

@@ -20,6 +20,7 @@ import (
 	"kici/internal/cli/console"
 	"kici/internal/cli/trial"
 	"kici/internal/kit/config"
+	"kici/internal/kit/memory"
 	"kici/internal/kit/telemetry"
 	"kici/internal/kit/version"
 	"kici/internal/server"
@@ -94,6 +95,7 @@ func serve(p Process, ctx context.Context, file string, flags map[string]string,
 	for _, w := range report.Warnings {
 		log.Warn(w)
 	}
+	defer memory.Bound()()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s, err := server.Open(ctx, settings, log, p.Stdout)
