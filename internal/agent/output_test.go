@@ -282,6 +282,47 @@ func TestAnArtifactIsAskedForAgainAfterALostConnection(t *testing.T) {
 	}
 }
 
+// A server that starts anew in between costs no step its attestation: it is asked again, and told again that the bundle is
+// there until it has acknowledged that.
+func TestAnAttestationSurvivesLostConnections(t *testing.T) {
+	s := newFakeServer(t)
+	startAgent(t, s.url, "attest")
+	p := s.accept()
+	p.register(allFeatures...)
+	p.send(dispatch("job-1", nil))
+	p.ack(expect[wire.JobAck](p).MessageID)
+	again := func() {
+		p.cut()
+		p = s.accept()
+		p.register(allFeatures...)
+	}
+	token := expect[wire.APIRequest](p)
+	again()
+	if repeated := expect[wire.APIRequest](p); repeated.RequestID != token.RequestID || string(repeated.Params) != `{"jobId":"job-1","audience":"a"}` {
+		t.Errorf("asked again for %+v", repeated)
+	}
+	p.send(wire.APIResponse{RequestID: token.RequestID, Result: json.RawMessage(`{"token":"aaa.bbb.ccc"}`)})
+	place := expect[wire.ProvenanceUploadRequest](p)
+	again()
+	if repeated := expect[wire.ProvenanceUploadRequest](p); repeated != place {
+		t.Errorf("asked again for %+v", repeated)
+	}
+	p.send(wire.ProvenanceUploadResponse{RequestID: place.MessageID, UploadURL: "http://localhost:9/x"})
+	done := expect[wire.ProvenanceUploadComplete](p)
+	if want := (wire.ProvenanceUploadComplete{MessageID: done.MessageID, JobID: "job-1", SubjectName: "app", SubjectDigest: "07", MediaType: "m"}); done != want {
+		t.Errorf("told %+v", done)
+	}
+	again()
+	if repeated := expect[wire.ProvenanceUploadComplete](p); repeated != done {
+		t.Errorf("told again %+v", repeated)
+	}
+	p.ack(done.MessageID)
+	terminal(p)
+	if said := lines(p, 0); len(said) != 3 || said[0] != `{"requestId":"1","result":{"token":"***"},"type":"agent.api.response"}` {
+		t.Errorf("answers %q", said)
+	}
+}
+
 // A server that does not know the frames would end the connection over them.
 func TestAnotherServerIsNotAskedForArtifacts(t *testing.T) {
 	s := newFakeServer(t)

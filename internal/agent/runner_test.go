@@ -277,6 +277,20 @@ var scenes = map[string]func(*stage){
 		s.end(0, "one", "success")
 		s.complete("success", "")
 	},
+	"attest": func(s *stage) {
+		s.begin()
+		s.start(0, "one", "")
+		ask := func(r runner.Request) {
+			s.say(r)
+			raw, _ := json.Marshal(s.hear())
+			s.log(0, string(raw))
+		}
+		ask(runner.Request{Type: runner.TypeAPIRequest, RequestID: "1", Method: "oidc.token.request", Params: json.RawMessage(`{"jobId":"job-1","audience":"a"}`)})
+		ask(runner.Request{Type: runner.TypeProvenance, RequestID: "2", Op: "requestUploadUrl", SubjectDigest: "07"})
+		ask(runner.Request{Type: runner.TypeProvenance, RequestID: "3", Op: "complete", SubjectDigest: "07", SubjectName: "app", MediaType: "m"})
+		s.end(0, "one", "success")
+		s.complete("success", "")
+	},
 	"concurrency": func(s *stage) {
 		s.begin()
 		s.say(runner.ConcurrencyReport{Type: runner.TypeConcurrency, Group: "deploy"})

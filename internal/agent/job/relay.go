@@ -43,7 +43,7 @@ func (j *Job) relay(r runner.Request) {
 		release()
 		return
 	case limit == 0: // a message without an answer
-		j.shop.Ledger.Send(ledger.KeepWritten, m)
+		j.shop.Ledger.Post(m, ledger.Entry{Keep: keepOf(m), Job: j.Ref})
 		j.respond(r, runner.Response{})
 		release()
 		return
@@ -53,7 +53,7 @@ func (j *Job) relay(r runner.Request) {
 			q.Answer(nil, ledger.ErrNoAnswer)
 		}
 	})
-	lasting := r.Type == runner.TypeApprovalRequest || r.Type == runner.TypeArtifact
+	lasting := outlives(r)
 	j.shop.Questions.Add(id, &ledger.Question{Lasting: lasting, Answer: func(answer wire.Message, err error) {
 		timer.Stop()
 		j.shop.Ledger.Answered(id)
@@ -69,6 +69,27 @@ func (j *Job) relay(r runner.Request) {
 			q.Answer(nil, ledger.ErrConnectionLost)
 		}
 	}
+}
+
+// outlives tells which questions are put again to the next connection: a step fails when nothing comes of them.
+func outlives(r runner.Request) bool {
+	switch r.Type {
+	case runner.TypeApprovalRequest, runner.TypeArtifact, runner.TypeProvenance:
+		return true
+	}
+	return r.Type == runner.TypeAPIRequest && r.Method == methodToken
+}
+
+// methodToken is the call for an identity token of the job.
+const methodToken = "oidc.token.request"
+
+// keepOf is how long a message without an answer is kept. A cache that is lost costs time, an attestation is somebody's
+// result.
+func keepOf(m wire.Message) ledger.Keep {
+	if _, ok := m.(wire.ProvenanceUploadComplete); ok {
+		return ledger.KeepAcked
+	}
+	return ledger.KeepWritten
 }
 
 // translate makes the frame for a question. A limit of 0 says that the frame has no answer.
@@ -190,7 +211,7 @@ func (j *Job) back(r runner.Request, answer wire.Message, err error) runner.Resp
 // learn notes what the answer to an API call means for the agent itself.
 func (j *Job) learn(r runner.Request, result json.RawMessage) {
 	switch r.Method {
-	case "oidc.token.request":
+	case methodToken:
 		var v struct{ Token string }
 		if json.Unmarshal(result, &v) == nil && v.Token != "" {
 			j.mask.Add(v.Token) // before a step can print it

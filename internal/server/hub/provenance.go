@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 
 	"kici/internal/core/wire"
 	"kici/internal/server/engine"
@@ -11,7 +12,7 @@ import (
 type Provenance interface {
 	// BeginUpload gives the link to put a bundle by, "" when there is no place for it.
 	BeginUpload(ctx context.Context, job engine.Owned, digest string) (link string, err error)
-	// CompleteUpload judges and keeps what was put.
+	// CompleteUpload judges and keeps what was put. One that comes again, since its acknowledgement was lost, changes nothing.
 	CompleteUpload(ctx context.Context, job engine.Owned, m wire.ProvenanceUploadComplete) error
 }
 
@@ -27,20 +28,23 @@ func (c *conn) beginBundle(ctx context.Context, m wire.ProvenanceUploadRequest) 
 	})
 }
 
+// completeBundle keeps what was put, and acknowledges that: whatever became of it, it need not be said again. Only a server
+// that ended in between leaves it to the next one.
 func (c *conn) completeBundle(ctx context.Context, m wire.ProvenanceUploadComplete) error {
-	return c.bundle(ctx, m.JobID, nil, func(ctx context.Context, job engine.Owned) (wire.Message, error) {
-		return nil, c.hub.Provenance.CompleteUpload(ctx, job, m)
+	return c.bundle(ctx, m.JobID, wire.Ack{MessageID: m.MessageID}, func(ctx context.Context, job engine.Owned) (wire.Message, error) {
+		return wire.Ack{MessageID: m.MessageID}, c.hub.Provenance.CompleteUpload(ctx, job, m)
 	})
 }
 
 // bundle takes a frame about a bundle, in the order of the job's frames and beside the reader. none is the answer when
-// nothing comes of it; nil for a frame that has no answer.
+// nothing comes of it.
 func (c *conn) bundle(ctx context.Context, jobID string, none wire.Message, do func(context.Context, engine.Owned) (wire.Message, error)) error {
-	if c.hub.Provenance == nil {
-		return c.ask(ctx, jobID, none, none)
+	job, ok, err := c.owns(ctx, jobID, nil)
+	if err != nil && !errors.Is(err, engine.ErrNotOwner) {
+		return err
 	}
-	job, ok, err := c.owns(ctx, jobID, none)
-	if err != nil || !ok {
+	if !ok || c.hub.Provenance == nil {
+		c.conclude(none)
 		return err
 	}
 	c.aside(job.JobID, func(ctx context.Context) {
@@ -49,9 +53,18 @@ func (c *conn) bundle(ctx context.Context, jobID string, none wire.Message, do f
 			c.hub.Log.Warn("attestation not kept", "agent", c.name(), "run", job.RunID, "job", job.JobID, "err", err)
 			answer = none
 		}
-		if answer != nil {
-			c.answer(answer)
+		if c.hub.ctx.Err() == nil {
+			c.conclude(answer)
 		}
 	})
 	return nil
+}
+
+// conclude sends an answer, and an acknowledgement only to an agent that knows what it is.
+func (c *conn) conclude(answer wire.Message) {
+	if ack, ok := answer.(wire.Ack); ok {
+		c.acknowledge(ack.MessageID)
+		return
+	}
+	c.answer(answer)
 }

@@ -45,7 +45,7 @@ func TestABundleGoesWhereItsJobMayPutIt(t *testing.T) {
 		t.Run(fmt.Sprint(fail), func(t *testing.T) {
 			b := newBench(t, withProvenance(&fakeProvenance{fail: fail}))
 			b.engine.give("a", "mine")
-			p, _ := b.join(t, agent("a"))
+			p, _ := b.join(t, agent("a", wire.FeatureFrameAck))
 			want := wire.ProvenanceUploadResponse{RequestID: "1", UploadURL: "https://store/07"}
 			if fail != nil {
 				want.UploadURL = ""
@@ -58,15 +58,29 @@ func TestABundleGoesWhereItsJobMayPutIt(t *testing.T) {
 			if got := expect[wire.ProvenanceUploadResponse](p); got.UploadURL != "" {
 				t.Errorf("a place for another's job: %+v", got)
 			}
-			p.send(wire.ProvenanceUploadComplete{MessageID: "3", JobID: "theirs", SubjectDigest: "07"})
-			p.send(wire.ProvenanceUploadComplete{MessageID: "4", JobID: "mine", SubjectDigest: "07"})
-			p.send(wire.ProvenanceUploadRequest{MessageID: "5", JobID: "mine", SubjectDigest: "08"}) // answered after the one before
+			for _, job := range []string{"theirs", "mine"} {
+				p.send(wire.ProvenanceUploadComplete{MessageID: "done " + job, JobID: job, SubjectDigest: "07"})
+				if got := expect[wire.Ack](p); got.MessageID != "done "+job {
+					t.Errorf("acknowledged %q", got.MessageID)
+				}
+			}
+			p.send(wire.ProvenanceUploadRequest{MessageID: "5", JobID: "mine", SubjectDigest: "08"})
 			expect[wire.ProvenanceUploadResponse](p)
 			if d := cmp.Diff([]string{"connected a", "begin 07 run-of-mine", "complete 07 run-of-mine", "begin 08 run-of-mine"}, b.engine.seen()); d != "" {
 				t.Error(d)
 			}
 		})
 	}
+}
+
+// An agent of another release knows no acknowledgements.
+func TestACompleteIsAcknowledgedToWhomItMeansSomething(t *testing.T) {
+	b := newBench(t, withProvenance(&fakeProvenance{}))
+	b.engine.give("a", "j")
+	p, _ := b.join(t, agent("a"))
+	p.send(wire.ProvenanceUploadComplete{MessageID: "1", JobID: "j", SubjectDigest: "07"})
+	p.send(wire.ProvenanceUploadRequest{MessageID: "2", JobID: "j", SubjectDigest: "08"})
+	expect[wire.ProvenanceUploadResponse](p)
 }
 
 func TestATokenIsForTheJobOfItsAgent(t *testing.T) {

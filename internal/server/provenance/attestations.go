@@ -9,6 +9,7 @@ import (
 	"kici/internal/core/attest"
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
+	"kici/internal/server/cache"
 	"kici/internal/server/engine"
 	"kici/internal/server/store"
 )
@@ -77,6 +78,9 @@ func (r *Room) CompleteUpload(ctx context.Context, job engine.Owned, m wire.Prov
 		return fmt.Errorf("keep attestation: the digest of the subject must be 32 to 128 hexadecimal digits in lower case")
 	}
 	raw, err := r.Uploads.Lent(ctx, job, m.SubjectDigest)
+	if refusal, ok := errors.AsType[*cache.Refusal](err); ok && refusal.Code == cache.ReasonNothingPut {
+		return r.kept(ctx, job, m.SubjectDigest, err)
+	}
 	if err != nil {
 		return fmt.Errorf("keep attestation: %w", err)
 	}
@@ -98,6 +102,29 @@ func (r *Room) CompleteUpload(ctx context.Context, job engine.Owned, m wire.Prov
 	}
 	r.Log.Info("attestation kept", "run", a.RunID, "job", a.JobID, "digest", a.Digest, "status", a.Status, "reason", a.Reason)
 	return nil
+}
+
+// kept is nil when the job's attestation has been kept: what tells of it has come again.
+func (r *Room) kept(ctx context.Context, job engine.Owned, digest string, otherwise error) error {
+	_, err := r.one(ctx, job.RunID, job.JobID, digest)
+	if errors.Is(err, ErrNotFound) {
+		err = otherwise
+	}
+	if err != nil {
+		return fmt.Errorf("keep attestation: %w", err)
+	}
+	return nil
+}
+
+func (r *Room) one(ctx context.Context, runID, jobID, digest string) (Attestation, error) {
+	list, err := r.list(ctx, r.DB.Read(), selectOne, runID, jobID, digest)
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Attestation{}, err
+	}
+	return list[0], nil
 }
 
 func (r *Room) write(ctx context.Context, query string, args ...any) error {
@@ -142,15 +169,11 @@ func (r *Room) Attestations(ctx context.Context, runID string) ([]Attestation, e
 // AttestationLink gives one attestation with a link by which a person's machine reads its bundle: a URL, or a reference
 // that is relative to the server's base URL. Error: ErrNotFound.
 func (r *Room) AttestationLink(ctx context.Context, runID, jobID, digest string) (a Attestation, link string, err error) {
-	list, err := r.list(ctx, r.DB.Read(), selectOne, runID, jobID, digest)
-	if err == nil && len(list) == 0 {
-		err = ErrNotFound
-	}
-	if err != nil {
+	if a, err = r.one(ctx, runID, jobID, digest); err != nil {
 		return a, "", err
 	}
-	link, err = r.People.ReadLink(ctx, list[0].Key)
-	return list[0], link, err
+	link, err = r.People.ReadLink(ctx, a.Key)
+	return a, link, err
 }
 
 func (r *Room) list(ctx context.Context, q store.Querier, query string, args ...any) ([]Attestation, error) {

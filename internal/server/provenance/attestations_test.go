@@ -32,6 +32,10 @@ func TestABundleIsKeptWithItsVerdict(t *testing.T) {
 		if len(list) != 1 || list[0] != a {
 			r.t.Errorf("listed %+v", list)
 		}
+		r.must(r.CompleteUpload(r.t.Context(), r.owned("j1"), wire.ProvenanceUploadComplete{SubjectDigest: digest})) // comes again
+		if again := r.theOne("j1"); again != a {
+			r.t.Errorf("changed to %+v", again)
+		}
 		if n := r.count("SELECT count(*) FROM cache_uploads"); n != 0 {
 			r.t.Errorf("%d uploads are open", n)
 		}
@@ -132,15 +136,15 @@ func TestWhatCouldNotBeJudgedIsJudgedLater(t *testing.T) {
 		r.now += 365 * 24 * 3600_000 // the tokens have long ended
 		done, err := r.Reverify(r.t.Context(), false)
 		r.must(err)
-		if a := r.one("j1"); done != (Judged{Verified: 1}) || a.Status != Verified || a.Reason != "" || a.VerifiedAt != r.now {
+		if a := r.theOne("j1"); done != (Judged{Verified: 1}) || a.Status != Verified || a.Reason != "" || a.VerifiedAt != r.now {
 			r.t.Errorf("%+v, %+v", done, a)
 		}
 		r.revoke(withStatus(r, Active), "leaked")
-		r.must(r.Blobs.Delete(r.t.Context(), r.one("j2").Key))
+		r.must(r.Blobs.Delete(r.t.Context(), r.theOne("j2").Key))
 		done, err = r.Reverify(r.t.Context(), true)
 		r.must(err)
-		if done != (Judged{Failed: 1, Unverifiable: 1}) || r.one("j1").Reason != attest.TokenInvalid || r.one("j2").Reason != ReasonUnreadable {
-			r.t.Errorf("%+v, %+v, %+v", done, r.one("j1"), r.one("j2"))
+		if done != (Judged{Failed: 1, Unverifiable: 1}) || r.theOne("j1").Reason != attest.TokenInvalid || r.theOne("j2").Reason != ReasonUnreadable {
+			r.t.Errorf("%+v, %+v, %+v", done, r.theOne("j1"), r.theOne("j2"))
 		}
 	})
 }
@@ -155,12 +159,12 @@ func TestAKilledServerLeavesARowThatIsPending(t *testing.T) {
 		r.must(err)
 		r.ask("PUT", link, string(raw))
 		done := wire.ProvenanceUploadComplete{SubjectName: "app.tgz", SubjectDigest: digest, MediaType: attest.MediaType}
-		if err := r.CompleteUpload(r.t.Context(), r.owned("j1"), done); err == nil || r.one("j1").Status != Pending {
-			r.t.Errorf("%v, %+v", err, r.one("j1"))
+		if err := r.CompleteUpload(r.t.Context(), r.owned("j1"), done); err == nil || r.theOne("j1").Status != Pending {
+			r.t.Errorf("%v, %+v", err, r.theOne("j1"))
 		}
 		r.Blobs = blobs
 		r.must(r.CompleteUpload(r.t.Context(), r.owned("j1"), done))
-		if a := r.one("j1"); a.Status != Verified {
+		if a := r.theOne("j1"); a.Status != Verified {
 			r.t.Errorf("%+v", a)
 		}
 	})

@@ -147,10 +147,10 @@ func (r *rig) keep(jobID string, bundle []byte) Attestation {
 		r.t.Fatalf("put %d %s", status, answer)
 	}
 	r.must(r.CompleteUpload(r.t.Context(), r.owned(jobID), wire.ProvenanceUploadComplete{JobID: jobID, SubjectName: "app.tgz", SubjectDigest: digest, MediaType: attest.MediaType}))
-	return r.one(jobID)
+	return r.theOne(jobID)
 }
 
-func (r *rig) one(jobID string) Attestation {
+func (r *rig) theOne(jobID string) Attestation {
 	r.t.Helper()
 	a, _, err := r.AttestationLink(r.t.Context(), "r", jobID, digest)
 	r.must(err)
