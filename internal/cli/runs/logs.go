@@ -45,6 +45,7 @@ func (a *admin) logsCommand() *cobra.Command {
 			return err
 		}
 		l.c, l.run, l.from, l.first, l.tail = c, id, map[stepKey]int64{}, max(o.from-1, 0), o.tail
+		l.ended = map[stepKey]time.Time{}
 		l.wanted, l.colour, l.prefix = o.wanted, a.Colour(a.Stdout), o.step == ""
 		switch {
 		case o.raw:
@@ -116,11 +117,12 @@ type logPrinter struct {
 	c             *client.Client
 	run           string
 	wanted        func(adminwire.Job, adminwire.Step) bool
-	from          map[stepKey]int64 // lines printed; −1 of a step that has ended and is printed whole
-	first         int64             // line that each step begins with
-	tail          int64             // or how many lines before its end, 0 for first
-	search        *client.LogSearch // what lines must hold, nil for all lines
-	prefix        bool              // lines say of which step they are
+	from          map[stepKey]int64     // lines printed; −1 of a step whose job has ended and which is printed whole
+	ended         map[stepKey]time.Time // when the end of a step was seen whose job goes on
+	first         int64                 // line that each step begins with
+	tail          int64                 // or how many lines before its end, 0 for first
+	search        *client.LogSearch     // what lines must hold, nil for all lines
+	prefix        bool                  // lines say of which step they are
 	times, colour bool
 	printed       bool // there was a line
 }
@@ -190,6 +192,9 @@ func (l *logPrinter) step(ctx context.Context, j adminwire.Job, s adminwire.Step
 		return l.matches(ctx, j, s)
 	}
 	key := stepKey{j.JobID, s.StepIndex}
+	if l.rests(j, s) {
+		return nil
+	}
 	if _, begun := l.from[key]; !begun {
 		from, err := l.begin(ctx, j, s)
 		if err != nil {
@@ -214,12 +219,28 @@ func (l *logPrinter) step(ctx context.Context, j adminwire.Job, s adminwire.Step
 		if page.Expired {
 			l.sayExpired(j, s)
 		}
-		if s.Status.Terminal() || page.Expired {
+		if j.Status.Terminal() || page.Expired {
 			l.from[key] = -1
 		}
 		return nil
 	}
 	return nil
+}
+
+// lastLines is how long a step that has ended is looked at while its job goes on: some agents send the last lines behind the
+// end. What comes later is printed when the job has ended.
+const lastLines = 2 * time.Second
+
+// rests tells whether nothing is to be looked for in the log of a step that has ended, until its job has.
+func (l *logPrinter) rests(j adminwire.Job, s adminwire.Step) bool {
+	if !s.Status.Terminal() || j.Status.Terminal() {
+		return false
+	}
+	key := stepKey{j.JobID, s.StepIndex}
+	if _, seen := l.ended[key]; !seen {
+		l.ended[key] = time.Now()
+	}
+	return time.Since(l.ended[key]) > lastLines
 }
 
 // begin is the line at which the printing of a step begins.

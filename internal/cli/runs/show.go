@@ -23,14 +23,14 @@ func (w *watcher) show(ctx context.Context, m adminwire.Observed) error {
 	case m.Step != nil:
 		w.putStep(m.JobID, *m.Step)
 		if m.Step.Status.Terminal() {
-			if err := w.fill(ctx, m.JobID, m.JobName, *m.Step); err != nil {
+			if err := w.fill(ctx, adminwire.Job{JobID: m.JobID, JobName: m.JobName}, *m.Step); err != nil {
 				return err
 			}
 		}
 	case m.Job != nil:
-		w.putJob(*m.Job)
-		if m.Job.Status.Terminal() {
-			if err := w.fill(ctx, m.JobID, m.JobName, m.Job.OwnLog()); err != nil {
+		j := w.putJob(*m.Job)
+		if j.Status.Terminal() {
+			if err := w.fillJob(ctx, j); err != nil {
 				return err
 			}
 		}
@@ -51,16 +51,18 @@ func (w *watcher) refresh(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) putJob(j adminwire.Job) {
+// putJob gives the job with its steps.
+func (w *watcher) putJob(j adminwire.Job) adminwire.Job {
 	delete(w.reasons, j.JobID) // it is where it was no longer
 	for i := range w.jobs {
 		if w.jobs[i].JobID == j.JobID {
 			j.Steps = w.jobs[i].Steps
 			w.jobs[i] = j
-			return
+			return j
 		}
 	}
 	w.jobs = append(w.jobs, j)
+	return j
 }
 
 func (w *watcher) putStep(jobID string, s adminwire.Step) {
@@ -112,23 +114,31 @@ func (w *watcher) fillAll(ctx context.Context) error {
 		return nil
 	}
 	for _, j := range w.jobs {
-		for _, s := range append([]adminwire.Step{j.OwnLog()}, j.Steps...) {
-			if err := w.fill(ctx, j.JobID, j.JobName, s); err != nil {
-				return err
-			}
+		if err := w.fillJob(ctx, j); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// fill shows what is left of a step's log.
-func (w *watcher) fill(ctx context.Context, jobID, jobName string, s adminwire.Step) error {
-	key := stepKey{jobID, s.StepIndex}
+// fillJob shows what is left of all logs of a job.
+func (w *watcher) fillJob(ctx context.Context, j adminwire.Job) error {
+	for _, s := range append([]adminwire.Step{j.OwnLog()}, j.Steps...) {
+		if err := w.fill(ctx, j, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill shows what is left of a step's log. The step may have ended and still send lines, as long as its job has not.
+func (w *watcher) fill(ctx context.Context, j adminwire.Job, s adminwire.Step) error {
+	key := stepKey{j.JobID, s.StepIndex}
 	if w.brief || w.from[key] < 0 || s.Status == ci.StepPending {
 		return nil
 	}
-	err := w.readLog(ctx, jobID, jobName, s.StepIndex, s.StepName, 1<<62)
-	if err == nil && s.Status.Terminal() {
+	err := w.readLog(ctx, j.JobID, j.JobName, s.StepIndex, s.StepName, 1<<62)
+	if err == nil && j.Status.Terminal() {
 		w.from[key] = -1
 	}
 	return err

@@ -71,7 +71,7 @@ type watcher struct {
 	screen  console.Screen
 	run     adminwire.RunDetail
 	jobs    []adminwire.Job
-	from    map[stepKey]int64    // lines shown; −1 of a step that has ended and is shown whole
+	from    map[stepKey]int64    // lines shown; −1 of a step whose job has ended and which is shown whole
 	brief   bool                 // only the last lines matter
 	reasons map[string]ci.Reason // what waiting jobs wait for
 	asked   time.Time            // when the reasons were asked for

@@ -164,3 +164,57 @@ func TestTheLogOfAJobWithoutStepsIsPrinted(t *testing.T) {
 		t.Errorf("%d %s%s", code, out, complaints)
 	}
 }
+
+// Agents may send the last lines of a step after its end, as the reference's does: they are of the log as long as the job goes on.
+func TestLinesThatComeAfterTheEndOfTheirStepAreShown(t *testing.T) {
+	home := servertest.New(t, nil)
+	home.Start(t)
+	p := home.Dial(t)
+	p.Hello(home, wire.AgentRegister{AgentID: "a-1", Labels: []string{"linux"}, MaxConcurrency: 1})
+	home.Push(t, "app", "main", home.Commit(t, "app", servertest.Lock("build")))
+	d, ok := p.Next().(wire.JobDispatch)
+	if !ok {
+		t.Fatal("no dispatch")
+	}
+	say := func(id, line string) {
+		p.Send(wire.LogChunk{MessageID: id, RunID: d.RunID, JobID: d.JobID, Lines: []string{line}, Timestamp: 1})
+		p.Settle()
+	}
+	p.Send(wire.JobStatus{MessageID: "r", RunID: d.RunID, JobID: d.JobID, State: ci.JobRunning, Timestamp: 1})
+	p.Send(wire.StepStatus{MessageID: "s", RunID: d.RunID, JobID: d.JobID, StepName: "s", State: ci.StepRunning, Timestamp: 1})
+	say("c1", "in time")
+	verbs := [][]string{{"watch", "latest"}, {"watch", "latest", "--json"}, {"logs", "latest", "--follow"}, {"logs", "latest", "--follow", "--json"}}
+	outs, ended := make([]screenBuffer, len(verbs)), make(chan int, len(verbs))
+	for i, verb := range verbs {
+		go func() {
+			ended <- cli.Run(t.Context(), append([]string{"kici", "admin", "runs"}, verb...),
+				cli.Process{Stdin: strings.NewReader(""), Stdout: &outs[i], Stderr: &outs[i], Environ: append(os.Environ(), "KICI_DATA_DIR="+home.Settings.DataDir)})
+		}()
+	}
+	await := func(what string, in ...int) {
+		t.Helper()
+		for _, i := range in {
+			servertest.Await(t, what, func() bool { return strings.Contains(outs[i].String(), what) }, outs[i].String)
+		}
+	}
+	await("in time", 0, 2, 3)
+	await(`"observe.snapshot"`, 1)
+	p.Send(wire.StepStatus{MessageID: "e", RunID: d.RunID, JobID: d.JobID, StepName: "s", State: ci.StepSuccess, Timestamp: 1})
+	await("success", 0, 1)
+	say("c2", "too late")
+	await("too late", 0, 1, 2, 3)
+	say("c3", "at the very end")
+	p.Send(wire.JobStatus{MessageID: "f", RunID: d.RunID, JobID: d.JobID, State: ci.JobSuccess, Timestamp: 1})
+	for range verbs {
+		if code := <-ended; code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+	for i, verb := range verbs {
+		for _, line := range []string{"in time", "too late", "at the very end"} {
+			if n := strings.Count(outs[i].String(), line); n != 1 && !(n == 0 && i == 1 && line == "in time") {
+				t.Errorf("%v: %q is there %d times:\n%s", verb, line, n, outs[i].String())
+			}
+		}
+	}
+}

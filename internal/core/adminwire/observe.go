@@ -13,7 +13,7 @@ const (
 )
 
 // Observed is one message of a run's live stream. Which members a message has depends on its type; Run, Job and Step are
-// what has changed as the other routes show it.
+// what has changed as the other routes show it. Lines of a step may come after its end, and never after that of its job.
 type Observed struct {
 	Type      string `json:"type"`
 	Sequence  int64  `json:"sequence"` // grows by one with every message about the run

@@ -21,6 +21,10 @@ const maxLines = 2000
 // lookAgain is how often a waiting follower looks whether the step has ended: a step may end without another line.
 const lookAgain = time.Second
 
+// lastLines is how long a follower waits for lines of a step that has ended, while its job goes on: some agents send the last
+// ones behind the end, a tenth of a second later as a rule.
+const lastLines = 2 * time.Second
+
 // Logs reads the log of a step.
 type Logs interface {
 	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
@@ -42,7 +46,7 @@ func (a *API) readLog(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	page := adminwire.LogPage{RunID: in.run, JobID: in.job, StepIndex: in.step, Lines: []adminwire.Untrusted{}}
-	lines, total, next, err := a.logLines(r.Context(), log, in, &place)
+	lines, total, next, done, err := a.logLines(r.Context(), log, in, place)
 	if page.Expired = errors.Is(err, logs.ErrExpired); page.Expired {
 		return ok(page)
 	}
@@ -53,7 +57,7 @@ func (a *API) readLog(r *http.Request) (answer, error) {
 		page.Lines = append(page.Lines, adminwire.Untrusted{Untrusted: true, Value: line})
 	}
 	page.TotalLines = total
-	following := in.wait > 0 && !place.Ended
+	following := in.wait > 0 && !done
 	if following && next == 0 {
 		next = in.from + int64(len(lines)) // more may come from here on
 		if in.tail > 0 {
@@ -144,10 +148,13 @@ func (a *API) logPlace(ctx context.Context, in logRequest) (report.LogPlace, err
 	return place, err
 }
 
-// logLines reads the lines, and waits for the first of them when the caller wants that. Whether the step has ended is
-// always known from before the lines were read: an ended step has them all.
-func (a *API) logLines(ctx context.Context, log Logs, in logRequest, place *report.LogPlace) (lines []string, total, next int64, err error) {
+// logLines reads the lines, and waits for the first of them when the caller wants that. done tells that nothing will follow.
+// Whether the job has ended is always known from before the lines were read: an ended job has them all.
+func (a *API) logLines(ctx context.Context, log Logs, in logRequest, place report.LogPlace) (lines []string, total, next int64, done bool, err error) {
 	deadline := time.Now().Add(in.wait)
+	if place.Ended {
+		deadline = time.Now().Add(min(in.wait, lastLines))
+	}
 	for {
 		if in.tail > 0 {
 			lines, total, err = log.Tail(ctx, place.Path, in.tail)
@@ -155,14 +162,21 @@ func (a *API) logLines(ctx context.Context, log Logs, in logRequest, place *repo
 			lines, total, next, err = log.Lines(ctx, place.Path, in.from, in.limit)
 		}
 		left := time.Until(deadline)
-		if err != nil || len(lines) > 0 || place.Ended || left <= 0 || a.live.Err() != nil {
-			return lines, total, next, err
+		switch {
+		case err != nil || len(lines) > 0 || place.Final || a.live.Err() != nil:
+			return lines, total, next, place.Final, err
+		case left <= 0:
+			return lines, total, next, place.Ended, nil
 		}
 		if err := a.awaitLine(ctx, log, place.Path, in.from, min(left, lookAgain)); err != nil {
-			return nil, 0, 0, err
+			return nil, 0, 0, false, err
 		}
-		if *place, err = a.logPlace(ctx, in); err != nil {
-			return nil, 0, 0, err
+		was := place.Ended
+		if place, err = a.logPlace(ctx, in); err != nil {
+			return nil, 0, 0, false, err
+		}
+		if !was && place.Ended {
+			deadline = time.Now().Add(lastLines)
 		}
 	}
 }

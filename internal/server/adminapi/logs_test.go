@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
 	"kici/internal/server/auth"
 	"kici/internal/server/logs"
 	"kici/internal/server/store/storetest"
@@ -67,6 +69,29 @@ func TestFollowerWaitsForTheNextLine(t *testing.T) {
 	}
 	// A job that never started has ended with its run: its log is complete.
 	call(t, s, s.Auditor, "GET", "/api/v1/admin/runs/r1/jobs/r1-gpu/steps/0/logs?wait=25s", nil).want(t, 200, `"nextCursor":null`)
+}
+
+// Some agents send the last lines of a step behind its end: a follower has them, and an end all the same.
+func TestFollowerHasTheLinesBehindTheEndOfAStep(t *testing.T) {
+	s := newRig(t, storetest.SQLite(t))
+	s.Run(t, "r1")
+	step := func(state ci.StepStatus) {
+		t.Helper()
+		mine, err := s.Engine.Owned(t.Context(), "a-1", "r1-build")
+		check(t, err)
+		check(t, s.Engine.StepReported(t.Context(), "a-1", mine, wire.StepStatus{RunID: "r1", JobID: "r1-build", StepName: "s", State: state, Timestamp: startTime}))
+	}
+	step(ci.StepRunning)
+	chunk(t, s, "m1", "in time")
+	step(ci.StepSuccess)
+	got := make(chan reply, 1)
+	go func() { got <- call(t, s, s.Auditor, "GET", stepLog+"?cursor=1&wait=25s", nil) }()
+	chunk(t, s, "m2", "late")
+	(<-got).want(t, 200, `\"msg\":\"late\"`).want(t, 200, `"nextCursor":"2"`)
+	call(t, s, s.Auditor, "GET", stepLog+"?cursor=2&wait=1ms", nil).want(t, 200, `"lines":[],"nextCursor":null`)
+	call(t, s, s.Auditor, "GET", stepLog, nil).want(t, 200, `"totalLines":2`).want(t, 200, `"nextCursor":null`)
+	check(t, s.Engine.JobReported(t.Context(), "a-1", wire.JobStatus{RunID: "r1", JobID: "r1-build", State: ci.JobSuccess}))
+	call(t, s, s.Auditor, "GET", stepLog+"?cursor=1&wait=25s", nil).want(t, 200, `"nextCursor":null`)
 }
 
 func TestLogIsReadFromItsEnd(t *testing.T) {

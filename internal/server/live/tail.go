@@ -30,6 +30,10 @@ const (
 // ownPace is how often the log of a job itself is looked at: there is one of every job, and little in it.
 const ownPace = lookEvery / 2
 
+// lastLines is how long a step that has ended is read on while its job goes on: some agents send the last lines behind the end,
+// a tenth of a second later as a rule. What comes later is read when the job has ended, after which nothing comes.
+const lastLines = 2 * time.Second
+
 // tail is how far the log of one step has been read.
 type tail struct {
 	step   Step
@@ -37,9 +41,27 @@ type tail struct {
 	place  Place
 	placed time.Time // when the place was found: a job may go to another node
 	again  time.Time // not asked for before it
+	ended  time.Time // when the end of the step was seen first
 	unmet  bool      // its end is not known yet, with which the reading begins
 	next   int64     // line
-	done   bool      // nothing more is read: the step has ended and all of it was, or the rest is for the log's own routes
+	done   bool      // nothing more is read: the job has ended and all of it was, or the rest is for the log's own routes
+}
+
+// due tells whether the log is to be read at a look.
+func (t *tail) due(j adminwire.Job, s adminwire.Step) bool {
+	switch now := time.Now(); {
+	case t.done:
+		return false
+	case j.Status.Terminal():
+		return true
+	case !s.Status.Terminal():
+		return !now.Before(t.again)
+	case t.ended.IsZero():
+		t.ended = now
+		return true
+	default:
+		return now.Sub(t.ended) < lastLines && !now.Before(t.again)
+	}
 }
 
 // newLines reads what a step has written since the last look; away bounds the time for what other nodes have. At the feed's
@@ -56,7 +78,7 @@ func (f *feed) newLines(ctx, away context.Context, j adminwire.Job, s adminwire.
 		}
 		f.tails[key] = t
 	}
-	if t.done || !s.Status.Terminal() && time.Now().Before(t.again) {
+	if !t.due(j, s) {
 		return nil, nil
 	}
 	if err = f.find(ctx, t); err != nil {
@@ -66,18 +88,18 @@ func (f *feed) newLines(ctx, away context.Context, j adminwire.Job, s adminwire.
 		if out, err = f.read(ctx, t, j, s); s.StepIndex == adminwire.OwnLogIndex {
 			t.again = time.Now().Add(ownPace)
 		}
-		t.done = t.done || err == nil && s.Status.Terminal()
+		t.done = t.done || err == nil && j.Status.Terminal()
 		return out, err
 	}
 	out, err = f.readAway(away, t, j, s)
-	t.done = t.done || s.Status.Terminal()
+	t.done = t.done || j.Status.Terminal()
 	return out, err
 }
 
-// begin finds the log of a step. What had ended before anybody looked is not looked for.
+// begin finds the log of a step. That of a job that had ended before anybody looked is not looked for.
 func (f *feed) begin(ctx context.Context, j adminwire.Job, s adminwire.Step) (*tail, error) {
 	first := f.sequence == 0
-	if first && s.Status.Terminal() {
+	if first && j.Status.Terminal() {
 		return &tail{done: true}, nil
 	}
 	place, err := report.StepLog(ctx, f.room.DB.Read(), f.runID, j.JobID, s.StepIndex)

@@ -269,7 +269,8 @@ func scanStep(s interface{ Scan(...any) error }) (jobID string, step adminwire.S
 // LogPlace is where a step's log lies.
 type LogPlace struct {
 	Path       string
-	Ended      bool   // nothing more comes
+	Ended      bool   // the step or its job has ended; agents may still send last lines
+	Final      bool   // the job has ended: nothing more comes
 	RoutingKey string // of the run
 }
 
@@ -287,7 +288,8 @@ func StepLog(ctx context.Context, q store.Querier, runID, jobID string, step int
 	if err != nil {
 		return p, fmt.Errorf("find log of step %d of job %s: %w", step, jobID, err)
 	}
-	p.Ended = jobEnd.Valid || ci.StepStatus(status.String).Terminal() && status.Valid
+	p.Final = jobEnd.Valid
+	p.Ended = p.Final || ci.StepStatus(status.String).Terminal() && status.Valid
 	if p.Path = path.String; p.Path == "" {
 		p.Path = logs.Path(runID, jobName, step)
 	}
