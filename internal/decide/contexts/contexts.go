@@ -184,6 +184,8 @@ func (c *Context) checkName() error {
 	switch {
 	case c.Name == "":
 		return errors.New("name must have at least one character")
+	case c.Name == "." || c.Name == ".." || c.Name == "/":
+		return errors.New("name must not be ., .. or /: paths of URLs cannot say them")
 	case c.Name != ci.CutName(c.Name):
 		return fmt.Errorf("name must be UTF-8 text of at most %d characters without NUL", ci.MaxName)
 	case c.Type == Glob && c.GlobPattern == "":

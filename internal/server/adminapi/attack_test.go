@@ -2,6 +2,7 @@ package adminapi_test
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -208,5 +209,26 @@ func TestSecretsArePurgedAndAccessesShown(t *testing.T) {
 		call(t, s, s.Auditor, "GET", path+found.Items[0].ID, nil).want(t, 200, `"action":"secret.purge"`)
 		call(t, s, s.Auditor, "GET", path+found.Items[0].ID+"?orgId=elsewhere", nil).want(t, 404, "Access log entry not found")
 		call(t, s, s.Auditor, "GET", path+"none", nil).want(t, 404, "Access log entry not found")
+	})
+}
+
+func TestContextsOfAnyNameCanBeReached(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		for _, name := range []string{"review/PR-7", "a b", "100%", "%2F", "ä€🦊", "a?b=c", "a#b", ".hidden", "templates", "a//b", strings.Repeat("n", 128), ".", "..", "a/../b", "/"} {
+			made := call(t, s, s.Admin, "POST", contextsPath, map[string]string{"orgId": "default", "name": name})
+			if made.status == 400 && strings.Contains(made.body, "name must not be") {
+				continue
+			}
+			made.want(t, 201, "")
+			path := contextsPath + "/" + url.PathEscape(name)
+			for _, r := range []struct{ method, path, body string }{{"GET", "?orgId=default", ""}, {"POST", "/bind", `{"orgId":"default","scopePattern":"a"}`},
+				{"PUT", "/variables/K?orgId=default", `{"value":"v"}`}, {"GET", "/variables?orgId=default", ""},
+				{"PATCH", "/policy", `{"orgId":"default","enabled":false}`}, {"DELETE", "?orgId=default", ""}} {
+				if got := call(t, s, s.Admin, r.method, path+r.path, r.body); got.status >= 300 {
+					t.Errorf("%s of %q: %d %s", r.method, name, got.status, got.body)
+				}
+			}
+		}
 	})
 }

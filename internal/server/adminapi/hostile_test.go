@@ -1,7 +1,9 @@
 package adminapi_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -119,6 +121,49 @@ func TestNoTextBreaksARoute(t *testing.T) {
 			}
 		}
 		noNUL(t, db)
+	})
+}
+
+// TestNoEnormousTextBreaksARoute puts a text that no index takes into each place of the body, the path and the query.
+func TestNoEnormousTextBreaksARoute(t *testing.T) {
+	var random strings.Builder // what a database cannot compress
+	for i := range 3000 {
+		fmt.Fprintf(&random, "%x", sha256.Sum256([]byte{byte(i), byte(i >> 8)}))
+	}
+	enormous := random.String()[:20_000]
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		s.Run(t, "r1")
+		fails := func(method, path, body, where string) {
+			if got := call(t, s, s.Owner, method, path, body); got.status >= 500 && got.status != http.StatusServiceUnavailable {
+				t.Errorf("%s with an enormous %s: %d %s", method+" "+path[:min(len(path), 80)], where, got.status, got.body)
+			}
+		}
+		for _, r := range adminapi.Routes(s.API) {
+			if strings.HasSuffix(r.Pattern, "/stream") {
+				continue // it does not end before the run
+			}
+			call(t, s, s.Owner, "POST", "/api/v1/admin/contexts", bodies["POST /api/v1/admin/contexts"]) // a route before may have deleted it
+			method, path := filled(r.Pattern)
+			path = strings.NewReplacer("/contexts/0", "/contexts/n", "/runs/0", "/runs/r1").Replace(path)
+			body := bodies[r.Pattern]
+			if strings.Contains(r.Pattern, "{") && !strings.HasPrefix(r.Pattern, "PUT "+"/api/v1/admin/contexts") {
+				fails(method, strings.ReplaceAll(path, "0", enormous), body, "path")
+			}
+			for _, name := range []string{"orgId", "routingKey", "status", "workflowName", "repo", "deliveryId", "event", "action", "runId", "cursor", "q", "outputKey", "name", "from", "limit"} {
+				fails(method, path+"?orgId=default&customerId=default&"+name+"="+enormous, body, name)
+			}
+			if method == http.MethodGet || method == http.MethodDelete || body == "" {
+				continue
+			}
+			var doc any
+			check(t, json.Unmarshal([]byte(body), &doc))
+			for _, one := range soiled(doc, "UGLY") {
+				raw, err := json.Marshal(one)
+				check(t, err)
+				fails(method, path+"?orgId=default", strings.ReplaceAll(string(raw), "UGLY", enormous), "text in "+string(raw))
+			}
+		}
 	})
 }
 

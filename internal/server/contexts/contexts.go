@@ -68,8 +68,8 @@ type Change func(c *decide.Context, isNew bool) error
 
 // Put changes a context, or makes it when there is none of that name: enabled, fixed, without rules. by is who asks. Variables, which may be nil, are set with it, unlocked.
 func (s *Store) Put(ctx context.Context, by, org, name string, change Change, variables map[string]string) (c Context, created bool, err error) {
-	if org == "" || org != ci.CleanText(org) {
-		return c, false, fmt.Errorf("%w: orgId is required", ErrInvalid)
+	if org == "" || org != ci.CutName(org) {
+		return c, false, fmt.Errorf("%w: orgId must be a text of 1 to %d characters", ErrInvalid, ci.MaxName)
 	}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		if c, err = byName(ctx, tx, org, name, tx.ForUpdate()); err != nil && !errors.Is(err, ErrNotFound) {

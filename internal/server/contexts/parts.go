@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"kici/internal/core/ci"
 	decide "kici/internal/decide/contexts"
 	"kici/internal/server/store"
 )
@@ -103,11 +104,17 @@ func (s *Store) DeleteVariable(ctx context.Context, org, name, key string) error
 	})
 }
 
+// maxRoutingKey bounds a routing key, which an index must take together with a variable's.
+const maxRoutingKey = 1024
+
 // Override gives a variable another value for the runs of one source, or adds one for them.
 func (s *Store) Override(ctx context.Context, org, name string, o decide.Override) error {
 	return s.change(ctx, "override variable of", org, name, func(ctx context.Context, tx *store.Tx, id string) error {
 		if err := decide.CheckVariable(o.Key, o.Value); err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		if len(o.RoutingKey) > maxRoutingKey || o.RoutingKey != ci.CleanText(o.RoutingKey) {
+			return fmt.Errorf("%w: routingKey must have at most %d bytes", ErrInvalid, maxRoutingKey)
 		}
 		_, err := tx.ExecContext(ctx, upsertOverride, id, o.RoutingKey, o.Key, o.Value, s.clock.Millis())
 		return err

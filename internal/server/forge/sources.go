@@ -36,11 +36,14 @@ func NewSources(db *store.DB, seal Sealer, clock service.Clock) *Sources {
 	return &Sources{db: db, seal: seal, clock: clock}
 }
 
+// maxOrg bounds the name of an organisation, in bytes: indexes take it together with other names.
+const maxOrg = 512
+
 // Create adds a source to an organisation. Errors: InvalidError, ErrNameTaken.
 func (s *Sources) Create(ctx context.Context, orgID string, settings Settings) (Source, error) {
 	src := Source{ID: uuid.NewString(), OrgID: orgID, CreatedAt: s.clock.Millis()}
 	src.RoutingKey = "generic:" + orgID + ":" + src.ID
-	if orgID == "" || strings.ContainsAny(orgID, ":/") || !plainText(orgID) {
+	if orgID == "" || len(orgID) > maxOrg || strings.ContainsAny(orgID, ":/") || !plainText(orgID) {
 		return Source{}, InvalidError{{"orgId", "must be a text without : and /"}}
 	}
 	version, err := s.fill(&src, settings, true)
