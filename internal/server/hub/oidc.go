@@ -20,7 +20,7 @@ const maxAudience = 255
 
 // Identities issue tokens for jobs.
 type Identities interface {
-	// Mint issues a token for the audience. Errors: provenance.ErrOver, provenance.ErrUnavailable.
+	// Mint issues a token for the audience. Errors: provenance.ErrOver, provenance.ErrUntrusted, provenance.ErrUnavailable.
 	Mint(ctx context.Context, job engine.Owned, audience string) (provenance.Token, error)
 }
 
@@ -58,7 +58,7 @@ func (c *conn) mint(ctx context.Context, job engine.Owned, audience string) (any
 	}
 	token, err := c.hub.Identities.Mint(ctx, job, audience)
 	switch {
-	case errors.Is(err, provenance.ErrOver):
+	case errors.Is(err, provenance.ErrOver), errors.Is(err, provenance.ErrUntrusted):
 		return nil, Refuse("%s: %v", methodToken, err)
 	case errors.Is(err, provenance.ErrUnavailable):
 		c.hub.Log.Warn("identity token not issued", "agent", c.name(), "run", job.RunID, "job", job.JobID, "err", err)

@@ -100,6 +100,7 @@ func TestATokenIsForTheJobOfItsAgent(t *testing.T) {
 		"no job":               {`{"audience":"aud"}`, nil, "", wrong},
 		"another agent's job":  {ask("theirs", "aud"), nil, "", "this job is not owned by this agent"},
 		"a job that has ended": {ask("mine", "aud"), provenance.ErrOver, "", "oidc.token.request: the job is not running"},
+		"a stranger's job":     {ask("mine", "aud"), provenance.ErrUntrusted, "", "oidc.token.request: " + provenance.ErrUntrusted.Error()},
 		"no key now":           {ask("mine", "aud"), provenance.ErrUnavailable, `{"deferred":true,"code":"unavailable"}`, ""},
 		"trouble of our own":   {ask("mine", "aud"), errors.New("dial 10.0.0.7"), "", "internal error"},
 	} {

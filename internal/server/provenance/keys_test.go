@@ -14,10 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/attest"
+	"kici/internal/core/ci"
 	"kici/internal/kit/seal"
 	"kici/internal/server/auth"
 	"kici/internal/server/engine"
 	"kici/internal/server/store"
+	"kici/internal/server/store/storetest"
 )
 
 var person = auth.Entry{ActorType: auth.ActorAPIKey, ActorID: "t-1", Source: auth.SourceHTTP}
@@ -69,6 +71,25 @@ func TestWhatIsNotKnownIsNull(t *testing.T) {
 	c = claimsOf(engine.JobIdentity{SHA: "9f", Workflow: "ci", Test: true}, issuer, "", "a", "id", time.Unix(1000, 0))
 	if c.SHA != nil || c.WorkflowRef != nil {
 		t.Errorf("claims of a test run %+v", c)
+	}
+}
+
+func TestNoRepositoryReadsAsAnother(t *testing.T) {
+	id := engine.JobIdentity{Repo: "acme/app:ref:main", Ref: "100%:x", TriggerEvent: "pull_request:opened"}
+	if got := subject(id); got != "repo:acme/app%3Aref%3Amain:ref:100%25%3Ax:event:pull_request:opened" {
+		t.Errorf("subject %s", got)
+	}
+}
+
+func TestAStrangersRunGetsNoToken(t *testing.T) {
+	r := newRig(t, storetest.SQLite(t))
+	for tier, want := range map[ci.Tier]error{ci.TierUnknown: ErrUntrusted, "odd": ErrUntrusted, ci.TierKnown: nil, ci.TierTrusted: nil, "": nil} {
+		id := r.jobs["j1"]
+		id.Tier = tier
+		r.jobs["j1"] = id
+		if _, err := r.Mint(t.Context(), r.owned("j1"), "a"); !errors.Is(err, want) {
+			t.Errorf("%q: %v", tier, err)
+		}
 	}
 }
 

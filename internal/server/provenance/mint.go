@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"kici/internal/decide/contexts"
 	"kici/internal/server/engine"
 )
 
@@ -23,6 +25,8 @@ var (
 	ErrUnavailable = errors.New("the signing key is not available")
 	// ErrOver says that the job has ended, or never was.
 	ErrOver = errors.New("the job is not running")
+	// ErrUntrusted says that nobody vouches for the run. Its token would be one of the repository that it wants to change.
+	ErrUntrusted = errors.New("the run is of a contributor whom nobody vouches for, so its jobs get no credentials")
 )
 
 // Token is an identity token for a job. Whoever holds it can speak for the job: it is neither logged nor stored.
@@ -56,7 +60,7 @@ type claims struct {
 // claimsOf says of a job what its rows say. A test run's commit is not what it runs, so nothing is said of it: no bundle
 // can claim then that it was made from that commit.
 func claimsOf(id engine.JobIdentity, issuer, nodeID, audience, tokenID string, now time.Time) claims {
-	c := claims{Issuer: issuer, Subject: fmt.Sprintf("repo:%s:ref:%s:event:%s", id.Repo, id.Ref, id.TriggerEvent), Audience: audience,
+	c := claims{Issuer: issuer, Subject: subject(id), Audience: audience,
 		IssuedAt: now.Unix(), NotBefore: now.Unix(), Expires: now.Add(tokenLife).Unix(), ID: tokenID, Run: id.RunID, Job: id.JobID,
 		Repository: known(id.Repo), Ref: known(id.Ref), SHA: known(id.SHA), Orchestrator: known(nodeID), Org: id.OrgID,
 		SourceOrigin: known(id.Provider), Provider: known(id.Provider)}
@@ -72,6 +76,13 @@ func claimsOf(id engine.JobIdentity, issuer, nodeID, audience, tokenID string, n
 	return c
 }
 
+// subject names repository, ref and event. A colon in one of the first two is escaped: no name of a repository reads as
+// another one with its ref.
+func subject(id engine.JobIdentity) string {
+	escape := strings.NewReplacer("%", "%25", ":", "%3A").Replace
+	return fmt.Sprintf("repo:%s:ref:%s:event:%s", escape(id.Repo), escape(id.Ref), id.TriggerEvent)
+}
+
 func known(s string) *string {
 	if s == "" {
 		return nil
@@ -79,7 +90,7 @@ func known(s string) *string {
 	return &s
 }
 
-// Mint issues a token for a job that its agent has now. Errors: ErrOver, ErrUnavailable.
+// Mint issues a token for a job that its agent has now. Errors: ErrOver, ErrUntrusted, ErrUnavailable.
 func (r *Room) Mint(ctx context.Context, job engine.Owned, audience string) (Token, error) {
 	id, ok, err := r.Jobs.JobIdentity(ctx, job.JobID)
 	if err != nil {
@@ -87,6 +98,9 @@ func (r *Room) Mint(ctx context.Context, job engine.Owned, audience string) (Tok
 	}
 	if !ok || id.Over || job.Past || id.RunID != job.RunID {
 		return Token{}, ErrOver
+	}
+	if contexts.Withheld(id.Tier) {
+		return Token{}, ErrUntrusted
 	}
 	key, err := r.signer(ctx)
 	if err != nil {
