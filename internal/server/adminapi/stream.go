@@ -22,6 +22,7 @@ type Live interface {
 const (
 	beatEvery = 15 * time.Second
 	writeTime = 30 * time.Second
+	holdsFor  = time.Second // how long a token is taken for good
 )
 
 // watchRun streams a run's messages as server-sent events until it has ended. Who comes back says with Last-Event-ID, or
@@ -47,13 +48,13 @@ func (a *API) watchRun(r *http.Request) (answer, error) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(a.live, cancel)()
-		sendEvents(ctx, w, v)
+		sendEvents(ctx, w, v, func() bool { return a.Tokens.Holds(r) })
 	}))
 }
 
-// sendEvents writes what the viewer sees until there is no more, the reader is gone or ctx ends. There is nobody to tell
-// of an error: the reader sees that the stream ended without its end, and comes back.
-func sendEvents(ctx context.Context, w http.ResponseWriter, v *live.Viewer) {
+// sendEvents writes what the viewer sees until there is no more, the reader is gone or may not see it any longer, or ctx ends.
+// There is nobody to tell of an error: the reader sees that the stream ended without its end, and comes back.
+func sendEvents(ctx context.Context, w http.ResponseWriter, v *live.Viewer, may func() bool) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy that collects would hold events back
@@ -63,8 +64,13 @@ func sendEvents(ctx context.Context, w http.ResponseWriter, v *live.Viewer) {
 	if send(w, to, "retry: 1000\n\n") != nil {
 		return
 	}
-	for {
+	for asked := time.Now(); ; {
 		text, err := nextEvent(ctx, v)
+		if time.Since(asked) >= holdsFor {
+			if asked = time.Now(); !may() {
+				return
+			}
+		}
 		if err != nil || send(w, to, text) != nil {
 			return
 		}

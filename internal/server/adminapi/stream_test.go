@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/server/auth"
 	"kici/internal/server/store/storetest"
 )
 
@@ -65,5 +68,33 @@ func TestRunIsStreamedUntilItsEnd(t *testing.T) {
 	}
 	s.API.Stop()
 	for next() != "" { // a server that stops ends the streams, and their readers go elsewhere
+	}
+}
+
+// A token that is revoked shows no more of a run, however long the run goes on.
+func TestStreamEndsWithItsToken(t *testing.T) {
+	s := newRig(t, storetest.SQLite(t))
+	s.Run(t, "r1")
+	token, id, err := s.Tokens.CreateAdmin(t.Context(), auth.NewAdminToken{Label: "leaving", Role: auth.RoleAuditor})
+	check(t, err)
+	auditor := s.Auditor
+	s.Auditor = token
+	next := open(t, s, "/api/v1/admin/runs/r1/events/stream", "")
+	s.Auditor = auditor
+	next()
+	check(t, s.Tokens.RevokeAdmin(t.Context(), id))
+	other := open(t, s, "/api/v1/admin/runs/r1/events/stream", "")
+	other()
+	mine, err := s.Engine.Owned(t.Context(), "a-1", "r1-build")
+	check(t, err)
+	for step := 0; ; step++ {
+		check(t, s.Engine.StepReported(t.Context(), "a-1", mine, wire.StepStatus{RunID: "r1", JobID: "r1-build", StepIndex: step, StepName: "s",
+			State: ci.StepRunning, Timestamp: startTime}))
+		if other() == "" {
+			t.Fatal("the stream of another token has ended, too")
+		}
+		if next() == "" {
+			return
+		}
 	}
 }

@@ -80,6 +80,14 @@ func (t *Tokens) authenticate(w http.ResponseWriter, r *http.Request) (Identity,
 	return Identity{}, false
 }
 
+// Holds tells whether the token of a request that was let pass is still good, for answers that go on for long. A token that
+// cannot be looked up holds.
+func (t *Tokens) Holds(r *http.Request) bool {
+	token, _ := bearer(r)
+	_, err := t.Admin(r.Context(), token)
+	return !errors.Is(err, ErrInvalidToken)
+}
+
 // AllowRoutingKey tells whether the caller may act on a routing key, and answers the request with 403 when not.
 func (t *Tokens) AllowRoutingKey(w http.ResponseWriter, r *http.Request, routingKey string) bool {
 	id, ok := FromContext(r.Context())
