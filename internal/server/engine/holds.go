@@ -104,6 +104,13 @@ type openHold struct {
 	stepIndex               int
 	agentID, requestID      string
 	clauses                 []lockfile.Clause
+	expiresAt               int64 // epoch ms, 0 for never
+}
+
+// overdue tells whether a hold that people decide has expired and no sweep has come by since.
+func (h openHold) overdue(now int64) bool {
+	asksPeople := h.kind == ci.HoldReviewer || h.kind == ci.HoldSecurity
+	return h.status == ci.HoldPending && asksPeople && h.expiresAt != 0 && h.expiresAt <= now
 }
 
 // lockHold locks the run of a hold and loads the hold.
@@ -123,7 +130,7 @@ func lockHold(ctx context.Context, tx *store.Tx, id string) (lifecycle.Run, open
 	h := openHold{id: id, runID: runID}
 	var clauses string
 	err = tx.QueryRowContext(ctx, selectHold, id).Scan(&h.orgID, &h.jobID, &h.scope, &h.kind, &h.queue, &h.status, &h.stepIndex,
-		&h.agentID, &h.requestID, &clauses)
+		&h.agentID, &h.requestID, &clauses, &h.expiresAt)
 	if err != nil {
 		return run, h, fmt.Errorf("load hold %s: %w", id, err)
 	}
@@ -149,6 +156,14 @@ func (e *Engine) Decide(ctx context.Context, holdID string, v Vote) (d contexts.
 		if err != nil {
 			return err
 		}
+		now := e.clock.Millis()
+		if h.overdue(now) {
+			why := contexts.Expired(h.scope)
+			if err := e.resolve(ctx, tx, run, h, ci.HoldExpired, "", &why, now); err != nil {
+				return err
+			}
+			h.status = ci.HoldExpired
+		}
 		votes, triggerer, err := loadVotes(ctx, tx, h)
 		if err != nil {
 			return err
@@ -159,7 +174,6 @@ func (e *Engine) Decide(ctx context.Context, holdID string, v Vote) (d contexts.
 		}
 		d = contexts.Decide(contexts.Open{Status: h.status, Queue: h.queue, Clauses: h.clauses, Votes: votes, Triggerer: triggerer,
 			AllowSelfApproval: org.AllowSelfApproval}, v.Through, v.By, v.Answer)
-		now := e.clock.Millis()
 		if d.Result == contexts.Ineligible || d.Result == contexts.NotFound {
 			return nil
 		}
@@ -321,6 +335,7 @@ const (
     context_name, status, reason, clauses, payload, agent_id, request_id, created_at, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'pending', $12, $13, $14, $15, $16, $17, $18)`
 
-	selectHold = `SELECT org_id, job_id, hold_scope, hold_type, queue_type, status, step_index, agent_id, request_id, clauses
+	selectHold = `SELECT org_id, job_id, hold_scope, hold_type, queue_type, status, step_index, agent_id, request_id, clauses,
+    coalesce(expires_at, 0)
 FROM held_runs WHERE id = $1`
 )

@@ -115,3 +115,24 @@ func TestWhatIsDecidedAboutInstallSecretsIsToldOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestAnApprovalThatComesTooLateReleasesNothing(t *testing.T) {
+	for name, members := range map[string][2]string{"job": {"", approval}, "workflow": {approval, ""}} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(b *bench) {
+				b.plan("r", nil, members[0], lockJob("deploy", members[1]))
+				hold := b.hold("r")
+				b.decide(hold, "anna", contexts.Approve)
+				b.now.Add(24 * time.Hour.Milliseconds()) // and no sweep comes by
+				if d := b.decide(hold, "bert", contexts.Approve); d.Result != contexts.NotFound || d.Reason.Message != "the hold is decided already: expired" {
+					t.Errorf("%+v", d)
+				}
+				b.wantStates("r", "deploy=failed")
+				b.wantRun("r", "failed", "Failed jobs: deploy")
+				if got := b.text("SELECT status FROM held_runs WHERE id = $1", hold); got != "expired" {
+					t.Errorf("the hold is %s", got)
+				}
+			})
+		})
+	}
+}
