@@ -125,6 +125,24 @@ func TestReplaysChangeNothingAlsoAfterARestart(t *testing.T) {
 	})
 }
 
+// An agent that was stopped for a while does not know of what the buffers of its connection held when the server was killed.
+func TestReplaysOfAFullConnectionAreKnownAfterARestart(t *testing.T) {
+	eachHome(t, func(t *testing.T, h home) {
+		s := h.open(t, Options{SegmentBytes: 1 << 20})
+		var sent []Chunk
+		for i := range 100 {
+			sent = append(sent, chunk(fmt.Sprint(i), strings.Repeat("x", 120<<10)))
+		}
+		mustAppend(t, s, sent...)
+		s.Close()
+		s = h.open(t, Options{SegmentBytes: 1 << 20})
+		mustAppend(t, s, sent...)
+		if got := s.Stats(); got.Replays != int64(len(sent)) || got.Chunks != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 func TestSameIDInAnotherStepIsNoReplay(t *testing.T) {
 	eachHome(t, func(t *testing.T, h home) {
 		s := h.open(t, Options{})

@@ -18,8 +18,9 @@ const maxTorn = 256 << 20
 
 var errForeign = errors.New("the file was not written by this server: it has no complete chunk near its end")
 
-// windowBytes is how far back a log is read for the ids of its latest chunks, at most.
-const windowBytes = 4 << 20
+// windowBytes is how far back a log is read for the ids of its latest chunks, at most: further than the buffers of a connection
+// reach, which is what an agent may send again without knowing that it was stored.
+const windowBytes = 16 << 20
 
 var idSeed = maphash.MakeSeed()
 
