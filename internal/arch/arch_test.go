@@ -54,7 +54,7 @@ var rooms = []string{
 	// The killing test of the orchestrator is one of its rooms, but it stands on a whole system of processes.
 	"internal/server/chaos",
 	"internal/bench", "internal/demo", "internal/cli/livetree", "internal/cli/console", "internal/cli/author", "internal/cli/trial",
-	"internal/cli/remote", "internal/cli/runs", "internal/cli/admin", "internal/cli", "cmd/kici",
+	"internal/cli/remote", "internal/cli/runs", "internal/cli/vault", "internal/cli/admin", "internal/cli", "cmd/kici",
 }
 
 // forTests are packages that only tests import.
@@ -72,6 +72,7 @@ var bans = []struct{ from, to, why string }{
 	{"internal/cli/author", "internal/server", "authors need no server"},
 	{"internal/cli/trial", "internal/server", "authors need no server"},
 	{"internal/cli/runs", "internal/server", "administration meets the server over HTTP only"},
+	{"internal/cli/vault", "internal/server", "administration meets the server over HTTP only"},
 	{"internal/client", "internal/server", "administration meets the server over HTTP only"},
 	{"internal/decide", "database/sql", "a decision is a function of values"},
 	{"internal/decide", "net/http", "a decision is a function of values"},

@@ -7,6 +7,7 @@ import (
 	"kici/internal/cli/console"
 	"kici/internal/cli/remote"
 	"kici/internal/cli/runs"
+	"kici/internal/cli/vault"
 	"kici/internal/client"
 )
 
@@ -32,8 +33,9 @@ func Command(p console.Process) *cobra.Command {
 	flags.StringVar(&a.Org, "org", client.Org, "organisation")
 	flags.BoolVar(&a.JSON, "json", false, "print the API's answer as JSON")
 	cmd.AddCommand(a.tokenCommand(), a.agentTokenCommand(), a.agentsCommand(), a.hostCommand(), a.sourceCommand(), a.eventCommand(),
-		a.secretCommand(), a.rotateKeyCommand(), a.signingKeyCommand(), a.attestationsCommand(), a.contextCommand(), a.variableCommand(),
-		a.auditCommand(), a.accessLogCommand(), a.orgCommand(), a.orchestratorCommand(), a.backupCommand(), a.restoreCommand())
+		a.rotateKeyCommand(), a.signingKeyCommand(), a.attestationsCommand(),
+		a.orchestratorCommand(), a.backupCommand(), a.restoreCommand())
+	cmd.AddCommand(vault.Commands(a.Server)...)
 	cmd.AddCommand(runs.Commands(a.Server)...)
 	return cmd
 }

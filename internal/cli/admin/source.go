@@ -231,7 +231,7 @@ func (a *admin) genericSettings(name string, f genericFlags) (settings adminwire
 	case f.method == "ip_allowlist":
 		config["allowlist"] = f.ips
 	case member != "" && f.secretFromStdin:
-		config[member], err = a.secretValue("Secret: ", true)
+		config[member], err = a.ReadSecret("Secret: ", true)
 	case member != "":
 		made = newSecret()
 		config[member] = made

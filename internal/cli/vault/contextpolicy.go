@@ -1,4 +1,4 @@
-package admin
+package vault
 
 import (
 	"encoding/json"

@@ -1,22 +1,17 @@
-package admin
+package vault
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"kici/internal/cli/console"
 )
-
-// maxSecret bounds what is read as a value. The server takes less and says so.
-const maxSecret = 1 << 20
 
 // value is where the value of a secret or a variable comes from, and what is done before it is stored.
 type value struct {
@@ -88,7 +83,7 @@ func (a *admin) source(v *value, prompt string) (string, error) {
 	case v.stdin && terminal:
 		return "", console.Usage("--from-stdin needs a pipe")
 	}
-	return a.secretValue(prompt, !v.noTrim)
+	return a.ReadSecret(prompt, !v.noTrim)
 }
 
 func (a *admin) fromEnv(name string) (string, error) {
@@ -106,38 +101,7 @@ func (a *admin) fromFile(path string, noTrim bool) (string, error) {
 		return "", fmt.Errorf("read the value: %w", err)
 	}
 	defer file.Close()
-	return readValue(file, !noTrim)
-}
-
-// secretValue reads a value without showing it: from a terminal without echo, else the whole of stdin without its last
-// line end.
-func (a *admin) secretValue(prompt string, trim bool) (string, error) {
-	if fd, ok := console.Terminal(a.Stdin); ok {
-		fmt.Fprint(a.Stderr, prompt)
-		raw, err := term.ReadPassword(fd)
-		fmt.Fprintln(a.Stderr)
-		if err != nil {
-			return "", fmt.Errorf("read the value: %w", err)
-		}
-		return string(raw), nil
-	}
-	return readValue(a.Stdin, trim)
-}
-
-// readValue reads all there is, without its last line end when it is to be trimmed.
-func readValue(from io.Reader, trim bool) (string, error) {
-	raw, err := io.ReadAll(io.LimitReader(from, maxSecret+1))
-	if err != nil {
-		return "", fmt.Errorf("read the value: %w", err)
-	}
-	if len(raw) > maxSecret {
-		return "", fmt.Errorf("the value is larger than %d bytes", maxSecret)
-	}
-	text := string(raw)
-	if trim {
-		text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
-	}
-	return text, nil
+	return console.ReadValue(file, !noTrim)
 }
 
 // inOrg lets an organisation be named before the other arguments of a verb, as well as by --org.
