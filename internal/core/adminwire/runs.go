@@ -107,6 +107,9 @@ type Job struct {
 	BaseJobName  string          `json:"baseJobName"`
 	Status       ci.JobStatus    `json:"status"`
 	MatrixValues json.RawMessage `json:"matrixValues"`
+	VariantKind  string          `json:"variantKind,omitempty"`  // of a child of a fan-out: matrix or host
+	VariantLabel string          `json:"variantLabel,omitempty"` // what tells it from the others
+	Environments []string        `json:"environments"`           // names of the contexts that it binds, those of its workflow last
 	AgentID      *string         `json:"agentId"`
 	Attempts     int             `json:"attempts"` // deliveries to an agent so far
 	CreatedAt    Time            `json:"createdAt"`

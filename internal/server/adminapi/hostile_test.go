@@ -192,3 +192,36 @@ WHERE m.type = 'table' AND c.type = 'TEXT'`)
 		}
 	}
 }
+
+// TestNoShapeOfABodyBreaksARoute sends what is JSON and not what the route expects, and what is not JSON.
+func TestNoShapeOfABodyBreaksARoute(t *testing.T) {
+	deep := strings.Repeat(`{"orgId":`, 5000) + "1" + strings.Repeat("}", 5000)
+	shapes := []string{"null", "[]", `"text"`, "5", "true", "{", "{}{}", strings.Repeat("[", 20_000), deep, "\xff", `{"orgId":null}`}
+	s := newRig(t, storetest.SQLite(t))
+	for _, r := range adminapi.Routes(s.API) {
+		method, path := filled(r.Pattern)
+		if method == http.MethodGet {
+			continue
+		}
+		sent := slices.Clone(shapes)
+		var doc map[string]any
+		if bodies[r.Pattern] != "" {
+			check(t, json.Unmarshal([]byte(bodies[r.Pattern]), &doc))
+		}
+		for name := range doc { // each member in each shape but its own
+			for _, odd := range []any{nil, true, 1.5, -1, 1e300, "text", []any{}, []any{nil}, map[string]any{"a": nil}} {
+				one := maps.Clone(doc)
+				one[name] = odd
+				raw, err := json.Marshal(one)
+				check(t, err)
+				sent = append(sent, string(raw))
+			}
+		}
+		for _, body := range sent {
+			got := call(t, s, s.Owner, method, path+"?orgId=default", body)
+			if got.status >= 500 && got.status != http.StatusServiceUnavailable {
+				t.Errorf("%s with %.200q: %d %s", r.Pattern, body, got.status, got.body)
+			}
+		}
+	}
+}

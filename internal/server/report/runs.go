@@ -179,8 +179,8 @@ func scanJob(s interface{ Scan(...any) error }) (adminwire.Job, error) {
 	var created int64
 	var dispatched, started, completed *int64
 	var matrix, outputs, reason, failure sql.NullString
-	var labels string
-	err := s.Scan(&j.JobID, &j.JobName, &j.BaseJobName, &j.Status, &matrix, &j.AgentID, &j.Attempts, &created, &dispatched, &started, &completed,
+	var labels, contexts string
+	err := s.Scan(&j.JobID, &j.JobName, &j.BaseJobName, &j.Status, &matrix, &j.VariantKind, &j.VariantLabel, &contexts, &j.AgentID, &j.Attempts, &created, &dispatched, &started, &completed,
 		&j.DurationMs, &j.LogBytes, &j.ErrorMessage, &reason, &failure, &labels, &outputs)
 	if err != nil {
 		return j, err
@@ -193,6 +193,9 @@ func scanJob(s interface{ Scan(...any) error }) (adminwire.Job, error) {
 	}
 	if j.InitFailure, err = decode[ci.InitFailure](failure); err != nil {
 		return j, err
+	}
+	if err := json.Unmarshal([]byte(contexts), &j.Environments); err != nil {
+		return j, fmt.Errorf("decode contexts of job %s: %w", j.JobID, err)
 	}
 	return j, json.Unmarshal([]byte(labels), &j.RunsOnLabels)
 }
@@ -315,7 +318,7 @@ parent_run_id, triggered_by, trigger_event, failure_reason, context, trust_tier`
 	selectRunDetail = `SELECT ` + runColumns + `, delivery_id, request_id, is_test_run, original_run_id, cancelled_by, lock_file_source,
 sender, commit_message, log_bytes, workflow_timeout_ms, reason, init_failure, routing_key FROM execution_runs WHERE run_id = $1`
 
-	selectJobs = `SELECT j.job_id, j.job_name, j.base_job_name, j.status, j.matrix_values, j.agent_id,
+	selectJobs = `SELECT j.job_id, j.job_name, j.base_job_name, j.status, j.matrix_values, j.variant_kind, j.variant_label, j.contexts, j.agent_id,
 (SELECT count(*) FROM dispatch_attempts a WHERE a.job_id = j.job_id), j.created_at,
 (SELECT max(claimed_at) FROM dispatch_attempts a WHERE a.job_id = j.job_id), j.started_at, j.completed_at, j.duration_ms,
 j.log_bytes, j.error_message, j.reason, j.init_failure, j.runs_on_labels, j.outputs
