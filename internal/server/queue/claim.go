@@ -32,7 +32,8 @@ type Moment struct {
 
 // ClaimAll gives pending rows to agents that have room for them, and lists the jobs that were given. A row, its owner and
 // its ack deadline change in one statement, and the agent's room is counted in the same one, so two agents never hold one
-// job and no agent holds more than it can. Offers beyond MaxOffers are refused. It is the last of its transaction.
+// job and no agent holds more than it can. A row that another transaction has locked is passed over, whatever becomes of it:
+// one claim holds many rows, so it must not wait for any. Offers beyond MaxOffers are refused. It is the last of its transaction.
 func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, at Moment) (claimed []string, err error) {
 	if len(offers) == 0 || len(offers) > MaxOffers {
 		return nil, fmt.Errorf("claim %d jobs: between 1 and %d can be claimed at once", len(offers), MaxOffers)
@@ -40,7 +41,11 @@ func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, 
 	if err := tx.PlanAnew(ctx); err != nil { // the queue grows and shrinks by orders of magnitude
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
-	claim := store.Ask{Query: claimRows + store.Places(len(offers), 5, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + claimRowsSet,
+	lock := ""
+	if tx.Dialect == store.Postgres {
+		lock = " FOR UPDATE OF q SKIP LOCKED"
+	}
+	claim := store.Ask{Query: claimRows + store.Places(len(offers), 5, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + claimRowsFree + lock + claimRowsSet,
 		Args: []any{nodeID, at.Now, at.AckDeadline, at.AsOf}, Row: func(r store.Row) error {
 			var id string
 			err := r.Scan(&id)
@@ -62,10 +67,12 @@ const (
 	// The offers are joined before any row changes, so the rows given in one statement do not count against each other.
 	claimRows = `WITH offer (job, agent, room) AS (VALUES `
 
+	claimRowsFree = `), free (id) AS MATERIALIZED (SELECT q.id FROM offer JOIN dispatch_queue q ON q.id = offer.job WHERE q.status = 'pending'`
+
 	claimRowsSet = `)
 UPDATE dispatch_queue SET status = 'dispatched', agent_id = offer.agent, node_id = $1, claimed_at = $2,
     ack_deadline = $3, started = FALSE, recovery_deadline = NULL, last_provisioning_error = NULL
-FROM offer WHERE id = offer.job AND status = 'pending' AND (expires_at IS NULL OR expires_at >= $4)
+FROM offer WHERE id = offer.job AND id IN (SELECT free.id FROM free) AND status = 'pending' AND (expires_at IS NULL OR expires_at >= $4)
   AND (SELECT count(*) FROM dispatch_queue a WHERE a.agent_id = offer.agent AND a.status IN ('dispatched', 'recovering')) < offer.room
 RETURNING id`
 
