@@ -171,6 +171,14 @@ func (b *bench) text(query string, args ...any) string {
 	return *s
 }
 
+// list reads a query of one text.
+func (b *bench) list(query string, args ...any) []string {
+	b.t.Helper()
+	out, err := store.Texts(b.t.Context(), b.db.Read(), query, args...)
+	b.must(err)
+	return out
+}
+
 func (b *bench) jobStatus(id string) string {
 	b.t.Helper()
 	return b.text("SELECT status FROM execution_jobs WHERE job_id = $1", id)

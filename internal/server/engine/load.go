@@ -24,7 +24,7 @@ func loadRun(ctx context.Context, tx *store.Tx, runID string) (run lifecycle.Run
 	return run, ok, nil
 }
 
-// lockJob loads a job with its queue row, and its run; run and row are locked. A job that does not exist is ErrNotOwner:
+// lockJob loads a job with its queue row, and its run, and locks all three in that order: run, job, row. A job that does not exist is ErrNotOwner:
 // whoever speaks of it made it up.
 func lockJob(ctx context.Context, tx *store.Tx, jobID string) (run lifecycle.Run, job lifecycle.Job, err error) {
 	found := false
@@ -76,11 +76,11 @@ func decodeReason(text sql.NullString) (*ci.Reason, error) {
 	return &r, nil
 }
 
-// loadJob reads a job with its queue row, after what else is asked. The run is locked, so nobody else changes the job; the
-// queue row is locked against a claim.
+// loadJob reads a job with its queue row, after what else is asked. The run is locked; the job is locked against words
+// about its steps, and the queue row against a claim. Who locks both takes the job first.
 func loadJob(ctx context.Context, tx *store.Tx, jobID string, first ...store.Ask) (job lifecycle.Job, err error) {
 	var row *lifecycle.Row
-	err = tx.All(ctx, append(first, askJob(jobID, &job), queue.AskByJob(tx, jobID, func(r queue.Row) { row = rowOf(r) }))...)
+	err = tx.All(ctx, append(first, askJob(tx, jobID, &job), queue.AskByJob(tx, jobID, func(r queue.Row) { row = rowOf(r) }))...)
 	if err == nil && job.ID == "" {
 		err = sql.ErrNoRows
 	}
@@ -91,15 +91,15 @@ func loadJob(ctx context.Context, tx *store.Tx, jobID string, first ...store.Ask
 	return job, attachHold(ctx, tx, &job)
 }
 
-// askJob asks for a job without its queue row and holds. One that does not exist gets no id.
-func askJob(jobID string, job *lifecycle.Job) store.Ask {
-	return store.Ask{Query: selectJob + " WHERE j.job_id = $1", Args: []any{jobID}, Row: func(r store.Row) (err error) {
+// askJob asks for a job without its queue row and holds, and locks it. One that does not exist gets no id.
+func askJob(tx *store.Tx, jobID string, job *lifecycle.Job) store.Ask {
+	return store.Ask{Query: selectJob + " WHERE j.job_id = $1" + tx.ForUpdate(), Args: []any{jobID}, Row: func(r store.Row) (err error) {
 		*job, err = scanJob(r)
 		return err
 	}}
 }
 
-// askJobs asks for jobs as askJob does.
+// askJobs asks for jobs as askJob does, and locks none.
 func askJobs(jobs *[]lifecycle.Job, query string, args ...any) store.Ask {
 	return store.Ask{Query: query, Args: args, Row: func(r store.Row) error {
 		job, err := scanJob(r)
@@ -149,10 +149,10 @@ func scanJob(s interface{ Scan(...any) error }, more ...any) (lifecycle.Job, err
 	return j, err
 }
 
-// loadOpen reads the jobs of a run that have not ended, with their rows.
+// loadOpen reads and locks the jobs of a run that have not ended, and then their rows.
 func loadOpen(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Job, error) {
 	var jobs []lifecycle.Job
-	err := tx.All(ctx, askJobs(&jobs, selectJob+" WHERE j.run_id = $1 AND j.completed_at IS NULL ORDER BY j.position", runID))
+	err := tx.All(ctx, askJobs(&jobs, selectJob+" WHERE j.run_id = $1 AND j.completed_at IS NULL ORDER BY j.position"+tx.ForUpdate(), runID))
 	if err == nil {
 		err = attachRows(ctx, tx, jobs)
 	}
@@ -167,7 +167,7 @@ func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID s
 	a := lifecycle.Aftermath{Run: run}
 	var dependants []lifecycle.Job
 	// Without its queue row and holds, which are of no more use to it.
-	err := tx.All(ctx, append(first, askJob(jobID, &a.Job), askJobs(&dependants, selectDependants, jobID))...)
+	err := tx.All(ctx, append(first, askJob(tx, jobID, &a.Job), askJobs(&dependants, selectDependants, jobID))...)
 	if err == nil && a.Job.Wave.MaxParallel > 0 {
 		err = tx.All(ctx, askJobs(&a.Siblings, selectSiblings, jobID))
 	}

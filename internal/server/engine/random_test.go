@@ -62,19 +62,6 @@ func (c *chance) spawn() {
 	c.plan(runID, nil, rule, jobs...)
 }
 
-func (c *chance) list(query string, args ...any) (out []string) {
-	rows, err := c.db.Read().QueryContext(context.Background(), query, args...)
-	c.must(err)
-	defer rows.Close()
-	for rows.Next() {
-		var s string
-		c.must(rows.Scan(&s))
-		out = append(out, s)
-	}
-	c.must(rows.Err())
-	return out
-}
-
 // any draws one of the values, "" when there is none.
 func (c *chance) any(what string, values []string) string {
 	if len(values) == 0 {

@@ -1,0 +1,85 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/server/engine"
+	"kici/internal/server/store"
+	"kici/internal/server/store/storetest"
+)
+
+// atOnce runs things side by side, each of which may be too late, and nothing else.
+func atOnce(t *testing.T, tooLate []error, do ...func() error) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, one := range do {
+		all.Go(func() {
+			err := one()
+			for _, late := range tooLate {
+				if errors.Is(err, late) {
+					return
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A word about a step locks the job and its queue row, and so does every command. In two orders they would wait for each
+// other until the database gives one of them up.
+func TestWordsAboutStepsMeetCommandsOfTheirRun(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		b := newBench(t, db)
+		for round := range 8 {
+			run := fmt.Sprint("run-", round)
+			b.register(run, job{name: "a"}, job{name: "b"}, job{name: "c", needs: []string{"a"}})
+			agents := map[string]string{run + "/a": "agent-1", run + "/b": "agent-2"}
+			for job, agent := range agents {
+				if !b.claim(job, agent) {
+					t.Fatalf("job %s cannot be claimed", job)
+				}
+				b.start(agent, job)
+			}
+			var all []func() error
+			for job, agent := range agents {
+				all = append(all, func() error {
+					for i := range 6 {
+						m := wire.StepStatus{MessageID: fmt.Sprint(i), RunID: run, JobID: job, StepIndex: i, StepName: "s", State: ci.StepRunning, Timestamp: 1}
+						if err := b.e.StepReported(t.Context(), agent, engine.Owned{RunID: run, JobID: job, JobName: "a"}, m); err != nil {
+							return err
+						}
+					}
+					return nil
+				}, func() error {
+					return b.e.JobBeat(t.Context(), agent, wire.JobHeartbeat{JobID: job})
+				}, func() error {
+					return b.e.JobReported(t.Context(), agent, wire.JobStatus{MessageID: "r", RunID: run, JobID: job, State: ci.JobRunning, Timestamp: 1})
+				})
+			}
+			all = append(all, func() error { return b.e.Lost(t.Context(), "agent-2", "") },
+				func() error { _, err := b.e.Cancel(t.Context(), run, "api_key:1", "", false); return err },
+				func() error {
+					return b.e.JobReported(t.Context(), "agent-1", wire.JobStatus{MessageID: "e", RunID: run, JobID: run + "/a", State: ci.JobSuccess, Timestamp: 1})
+				})
+			atOnce(t, []error{engine.ErrRunTerminal}, all...)
+			for job, agent := range agents {
+				b.must(b.e.JobReported(t.Context(), agent, wire.JobStatus{MessageID: "z", RunID: run, JobID: job, State: ci.JobCancelled, Timestamp: 1}))
+			}
+			if open := b.list(`SELECT s.job_id FROM execution_steps s JOIN execution_jobs j ON j.job_id = s.job_id
+WHERE j.completed_at IS NOT NULL AND s.status = 'running'`); len(open) > 0 {
+				t.Fatalf("steps that go on in jobs that have ended: %q", open)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	})
+}
