@@ -86,6 +86,7 @@ type Run struct {
 // RunDetail is one run.
 type RunDetail struct {
 	Run
+	OrgID               string          `json:"orgId"`
 	DeliveryID          *string         `json:"deliveryId"`
 	RequestID           *string         `json:"requestId"`
 	IsTestRun           bool            `json:"isTestRun"`

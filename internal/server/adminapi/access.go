@@ -1,10 +1,12 @@
 package adminapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 
+	"kici/internal/core/ci"
 	"kici/internal/server/auth"
 )
 
@@ -108,15 +110,37 @@ var accesses = map[string]access{
 	"GET " + base + "/event-log/{delivery}":                           {"event_log.detail.read", "event_log", "delivery"},
 }
 
-type notedKey struct{}
+type callKey struct{}
+
+// call is what is found out about a call while it is answered, for its row in the access log.
+type call struct {
+	noted bool   // the row is written
+	org   string // of what it is about
+}
+
+func callOf(r *http.Request) *call {
+	if c, ok := r.Context().Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{} // nobody looks
+}
+
+// ofOrg says of which organisation it is that a call is about.
+func ofOrg(r *http.Request, org string) { callOf(r).org = org }
+
+// orgOf is that organisation, where the call names one itself when nobody has said so. "" is the server as a whole.
+func orgOf(r *http.Request) string {
+	q := r.URL.Query()
+	return ci.CutName(cmp.Or(callOf(r).org, r.PathValue("org"), q.Get("orgId"), q.Get("customerId")))
+}
 
 // logged runs a handler and writes the access-log row of the call, unless the handler has written its own.
 func (a *API) logged(rt route) handler {
 	return func(r *http.Request) (answer, error) {
-		noted := false
-		r = r.WithContext(context.WithValue(r.Context(), notedKey{}, &noted))
+		c := &call{}
+		r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 		got, err := rt.do(r)
-		if !noted {
+		if !c.noted {
 			a.Tokens.Note(r.Context(), a.judged(accessOf(r, rt), err))
 		}
 		return got, err
@@ -124,11 +148,7 @@ func (a *API) logged(rt route) handler {
 }
 
 // noted says that the call's access-log row is written.
-func noted(r *http.Request) {
-	if n, ok := r.Context().Value(notedKey{}).(*bool); ok {
-		*n = true
-	}
-}
+func noted(r *http.Request) { callOf(r).noted = true }
 
 // accessOf is the row about a call that went well.
 func accessOf(r *http.Request, rt route) auth.Entry {

@@ -2,10 +2,15 @@ package adminapi_test
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/server/adminapi"
 	"kici/internal/server/auth"
+	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
 )
 
@@ -64,4 +69,42 @@ func accessLog(t *testing.T, s *rig) []auth.Entry {
 	entries, _, err := s.Tokens.AccessLog(t.Context(), auth.AccessFilter{Limit: 200})
 	check(t, err)
 	return entries
+}
+
+func TestAccessesAreFoundByTheirOrganisation(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		s.Run(t, "r1")
+		const org = "default"
+		hold := s.hold(t, "held", scopedKey)
+		for _, c := range []struct{ method, path, body string }{
+			{"POST", "/contexts", `{"orgId":"default","name":"prod"}`}, {"DELETE", "/contexts/prod?orgId=default", ""},
+			{"PUT", "/secrets/default/a/K", `{"value":"v"}`}, {"POST", "/secrets/scopes", `{"orgId":"default","scope":"b"}`},
+			{"PATCH", "/org-settings/global-workflows", `{"customerId":"default","allowSelfApproval":true}`},
+			{"POST", "/runs/r1/cancel", ""}, {"GET", "/runs/r1/secret-outputs", ""},
+			{"POST", "/held-runs/decision", `{"holdId":"` + hold + `","decision":"reject"}`},
+		} {
+			if got := call(t, s, s.Admin, c.method, "/api/v1/admin"+c.path, c.body); got.status >= 300 {
+				t.Fatalf("%s %s: %d %s", c.method, c.path, got.status, got.body)
+			}
+		}
+		var actions []string
+		entries, _, err := s.Tokens.AccessLog(t.Context(), auth.AccessFilter{OrgID: org})
+		check(t, err)
+		for _, e := range slices.Backward(entries) {
+			if e.Action != "held_run.list.read" { // in part
+				actions = append(actions, e.Action)
+			}
+		}
+		want := []string{"context.create", "context.delete", "secret.set", "secret_scope.create", "org_settings.update", "run.cancel", "secret.list.read", "held_run.reject"}
+		if diff := cmp.Diff(want, actions); diff != "" {
+			t.Error(diff)
+		}
+		for filter, want := range map[string]int{"action=environment.create": 1, "action=context.create": 1, "targetType=environment": 2, "action=environment.get": 0} {
+			got := call(t, s, s.Admin, "GET", "/api/v1/admin/access-log?orgId=default&"+filter, nil)
+			if n := strings.Count(got.body, `"id":`); n != want {
+				t.Errorf("%s: %d, want %d: %s", filter, n, want, got.body)
+			}
+		}
+	})
 }

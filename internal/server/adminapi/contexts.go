@@ -41,6 +41,7 @@ func readMembers(r *http.Request) (m members, org string, err error) {
 	if err == nil && org == "" {
 		err = refuse(http.StatusBadRequest, "orgId required")
 	}
+	ofOrg(r, org)
 	return m, org, err
 }
 

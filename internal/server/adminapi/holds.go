@@ -83,6 +83,7 @@ func (a *API) decide(r *http.Request, in adminwire.HoldAnswer) (adminwire.HoldDe
 	if len(found) == 0 {
 		return done, gone("Hold " + in.HoldID + " not found")
 	}
+	ofOrg(r, found[0].OrgID)
 	if err := allow(r, found[0].RoutingKey); err != nil {
 		return done, err
 	}

@@ -50,6 +50,7 @@ func (a *API) changeOrgSettings(r *http.Request) (answer, error) {
 	case len(m) == 0:
 		return answer{}, refuse(http.StatusBadRequest, "at least one setting is required")
 	}
+	ofOrg(r, org)
 	before, after, err := orgs.Change(r.Context(), a.DB, a.Clock, org, m.applyOrg)
 	e := entry(r, "org_settings.update", "org_settings", org)
 	if err == nil {

@@ -75,6 +75,7 @@ func (a *API) theRun(r *http.Request) (adminwire.RunDetail, error) {
 	if err != nil {
 		return run, err
 	}
+	ofOrg(r, run.OrgID)
 	return run, allow(r, key)
 }
 
@@ -163,7 +164,8 @@ func (a *API) cancelRun(r *http.Request) (answer, error) {
 
 // cancel looks at the routing key first: a run of somebody else's is refused whatever its state.
 func (a *API) cancel(ctx context.Context, r *http.Request, id string, force bool) (engine.CancelResult, error) {
-	if _, key, err := report.RunOf(ctx, a.DB.Read(), id); err == nil {
+	if run, key, err := report.RunOf(ctx, a.DB.Read(), id); err == nil {
+		ofOrg(r, run.OrgID)
 		if err := allow(r, key); err != nil {
 			return engine.CancelResult{}, err
 		}

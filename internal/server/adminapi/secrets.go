@@ -83,6 +83,7 @@ func (a *API) createScope(r *http.Request) (answer, error) {
 	if err := read(r, &in); err != nil {
 		return answer{}, err
 	}
+	ofOrg(r, in.OrgID)
 	return a.changeSecret("created", func(v Secrets) error { return v.CreateScope(r.Context(), actor(r), in.OrgID, in.Scope) })
 }
 
@@ -92,6 +93,7 @@ func (a *API) renameScope(r *http.Request) (answer, error) {
 	if err := read(r, &in); err != nil {
 		return answer{}, err
 	}
+	ofOrg(r, in.OrgID)
 	return a.changeSecret("renamed", func(v Secrets) error {
 		return v.RenameScope(r.Context(), actor(r), in.OrgID, in.OldScope, in.NewScope)
 	})
@@ -141,6 +143,7 @@ func (a *API) purgeSecrets(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	ofOrg(r, in.OrgID)
 	n, err := vault.Purge(r.Context(), actor(r), in.OrgID)
 	if err != nil {
 		return answer{}, err

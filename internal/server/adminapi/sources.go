@@ -21,6 +21,7 @@ func (a *API) createSource(r *http.Request) (answer, error) {
 	if raw := members["orgId"]; raw == nil || json.Unmarshal(raw, &org) != nil || org == "" {
 		return answer{}, invalid(problem("orgId", "required", "orgId is required"))
 	}
+	ofOrg(r, org)
 	settings := forge.Settings{Options: forge.DefaultOptions(), Verification: forge.Verification{Method: forge.MethodHMAC}}
 	if members["verificationConfig"] == nil {
 		members["verificationConfig"] = json.RawMessage("{}") // so that what the method needs is asked for

@@ -33,7 +33,7 @@ func (a *API) recorded(r *http.Request, change func(ctx context.Context, tx *sto
 // entry is an access-log row about this request.
 func entry(r *http.Request, action, targetType, targetID string) auth.Entry {
 	e := caller(r).Entry(action)
-	e.TargetType, e.TargetID, e.RequestID = targetType, targetID, r.Header.Get("X-Request-ID")
+	e.OrgID, e.TargetType, e.TargetID, e.RequestID = orgOf(r), targetType, targetID, r.Header.Get("X-Request-ID")
 	return e
 }
 

@@ -103,6 +103,19 @@ func (t *Tokens) PurgeAccessTx(ctx context.Context, tx *store.Tx) (int64, error)
 	return res.RowsAffected()
 }
 
+// renamed are the present names of what was called otherwise when contexts were environments.
+var renamed = map[string]string{"environment": "context", "environment.create": "context.create", "environment.update": "context.policy.update",
+	"environment.delete": "context.delete", "environment.list.read": "context.list.read", "environment.get.read": "context.get.read",
+	"env_var.list.read": "variable.list.read", "env_var.set": "variable.set", "env_var.delete": "variable.delete", "env_binding.set": "context.bind"}
+
+// now is the present name of an action or of a type of targets.
+func now(name string) string {
+	if present, ok := renamed[name]; ok {
+		return present
+	}
+	return name
+}
+
 // accessQuery builds the statement out of constant parts; every value is an argument.
 func accessQuery(f AccessFilter, limit int) (string, []any, error) {
 	var where []string
@@ -115,8 +128,8 @@ func accessQuery(f AccessFilter, limit int) (string, []any, error) {
 		where = append(where, condition)
 	}
 	for _, c := range []struct{ column, value string }{
-		{"org_id", f.OrgID}, {"actor_type", f.ActorType}, {"actor_id", f.ActorID}, {"action", f.Action},
-		{"source", f.Source}, {"outcome", f.Outcome}, {"target_type", f.TargetType}, {"target_id", f.TargetID},
+		{"org_id", f.OrgID}, {"actor_type", f.ActorType}, {"actor_id", f.ActorID}, {"action", now(f.Action)},
+		{"source", f.Source}, {"outcome", f.Outcome}, {"target_type", now(f.TargetType)}, {"target_id", f.TargetID},
 	} {
 		if c.value != "" {
 			add(c.column+" = ?", c.value)

@@ -45,6 +45,7 @@ func (f HoldFilter) where() (string, []any) {
 // Hold is a hold with the routing key of its run, which a scoped token must cover.
 type Hold struct {
 	adminwire.HeldRun
+	OrgID      string
 	RoutingKey string
 }
 
@@ -82,7 +83,7 @@ func scanHold(s interface{ Scan(...any) error }) (Hold, error) {
 	var step, stepName, reason, clauses = -1, "", "", ""
 	var created int64
 	var expires, resolved sql.NullInt64
-	err := s.Scan(&h.ID, &h.RunID, &h.WorkflowName, &h.RoutingKey, &job, &jobName, &h.HoldScope, &step, &stepName, &h.HoldType, &h.QueueType,
+	err := s.Scan(&h.ID, &h.OrgID, &h.RunID, &h.WorkflowName, &h.RoutingKey, &job, &jobName, &h.HoldScope, &step, &stepName, &h.HoldType, &h.QueueType,
 		&h.TriggerSource, &context, &h.Status, &reason, &clauses, &payload, &created, &expires, &resolved, &resolvedBy)
 	if err != nil {
 		return h, err
@@ -254,7 +255,7 @@ func (s slots) reason(runID string) ci.Reason {
 }
 
 const (
-	selectHolds = `SELECT h.id, h.run_id, r.workflow_name, r.routing_key, h.job_id, j.job_name, h.hold_scope, h.step_index, h.step_name,
+	selectHolds = `SELECT h.id, h.org_id, h.run_id, r.workflow_name, r.routing_key, h.job_id, j.job_name, h.hold_scope, h.step_index, h.step_name,
 h.hold_type, h.queue_type, h.trigger_source, h.context_name, h.status, h.reason, h.clauses, h.payload, h.created_at, h.expires_at,
 h.resolved_at, h.resolved_by
 FROM held_runs h JOIN execution_runs r ON r.run_id = h.run_id LEFT JOIN execution_jobs j ON j.job_id = h.job_id`

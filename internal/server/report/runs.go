@@ -119,7 +119,7 @@ func RunOf(ctx context.Context, q store.Querier, runID string) (run adminwire.Ru
 	var reason, failure sql.NullString
 	row := q.QueryRowContext(ctx, selectRunDetail, runID)
 	run.Run, err = scanRun(row, &run.DeliveryID, &run.RequestID, &run.IsTestRun, &run.OriginalRunID, &run.CancelledBy, &run.LockFileSource,
-		&run.ContributorUsername, &run.CommitMessage, &run.LogBytes, &run.WorkflowTimeoutMs, &reason, &failure, &routingKey)
+		&run.ContributorUsername, &run.CommitMessage, &run.LogBytes, &run.WorkflowTimeoutMs, &reason, &failure, &run.OrgID, &routingKey)
 	if errors.Is(err, sql.ErrNoRows) {
 		return run, "", ErrNotFound
 	}
@@ -316,7 +316,7 @@ parent_run_id, triggered_by, trigger_event, failure_reason, context, trust_tier`
 	selectRuns = `SELECT ` + runColumns + ` FROM execution_runs`
 
 	selectRunDetail = `SELECT ` + runColumns + `, delivery_id, request_id, is_test_run, original_run_id, cancelled_by, lock_file_source,
-sender, commit_message, log_bytes, workflow_timeout_ms, reason, init_failure, routing_key FROM execution_runs WHERE run_id = $1`
+sender, commit_message, log_bytes, workflow_timeout_ms, reason, init_failure, org_id, routing_key FROM execution_runs WHERE run_id = $1`
 
 	selectJobs = `SELECT j.job_id, j.job_name, j.base_job_name, j.status, j.matrix_values, j.variant_kind, j.variant_label, j.contexts, j.agent_id,
 (SELECT count(*) FROM dispatch_attempts a WHERE a.job_id = j.job_id), j.created_at,
