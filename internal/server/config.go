@@ -53,7 +53,7 @@ type Config struct {
 	RunMaxAge time.Duration `key:"runRetentionDays" env:"KICI_RUN_RETENTION_DAYS" default:"365" unit:"days" help:"How long a run is kept after its end, 0 for ever. With it go its logs, its artifacts and everything else of it. A run that was repeated is kept as long as its repetition."`
 	StepLogs  struct {
 		MaxAge   time.Duration `key:"ttlDays" env:"KICI_STEP_LOG_TTL_DAYS" default:"90" unit:"days" help:"How long the logs of a run are kept after its last line, 0 for ever. A run that has not ended keeps them."`
-		MaxTotal int64         `key:"maxTotalBytes" env:"KICI_LOG_MAX_TOTAL_BYTES" default:"20g" unit:"bytes" help:"Bytes of all step logs of the node, files in the data folder and short ones in the database, 0 for no bound. Above it the logs of the runs that ended longest ago go."`
+		MaxTotal int64         `key:"maxTotalBytes" env:"KICI_LOG_MAX_TOTAL_BYTES" default:"20g" unit:"bytes" help:"Bytes of all step logs of the node, files in the data folder and short ones in the database, 0 for no bound. Above it the logs of the runs that ended longest ago go, and so they do where the disk has no room for more."`
 	} `key:"stepLogs"`
 	Storage storageConfig `key:"storage"`
 

@@ -19,10 +19,12 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"kici/internal/kit/blob"
+	"kici/internal/kit/service"
 	"kici/internal/server/logs/retention"
 	"kici/internal/server/logs/segments"
 	"kici/internal/server/store"
@@ -82,6 +84,8 @@ type Store struct {
 	openLog  func(name string, fresh bool) (diskFile, error)
 	log      *slog.Logger
 
+	full     atomic.Bool     // a chunk found no room
+	crowded  service.Poke    // wakes the sweep then
 	segments *segments.Store // nil without an object store
 	marks    *retention.Marks
 
@@ -124,7 +128,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		root: root, maxBytes: o.MaxBytes, maxOpen: o.MaxOpen, log: o.Log,
-		use: use{streams: map[string]*stream{}}, waiters: map[string]*waiter{},
+		use: use{streams: map[string]*stream{}}, waiters: map[string]*waiter{}, crowded: service.NewPoke(),
 	}
 	if s.marks, err = retention.NewMarks(root, o.Segments); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log root: %w", err), root.Close())
@@ -222,9 +226,13 @@ func (s *Store) Append(ctx context.Context, c Chunk) error {
 	}
 	defer s.release(st)
 	wrote, err := st.append(ctx, s, c)
-	if err != nil {
+	if err = fullness(err); err != nil {
 		s.failed.Add(1)
-		return fmt.Errorf("append to log %s: %w", path, fullness(err))
+		if errors.Is(err, ErrFull) {
+			s.full.Store(true)
+			s.crowded.Wake()
+		}
+		return fmt.Errorf("append to log %s: %w", path, err)
 	}
 	if wrote {
 		s.wake(path)

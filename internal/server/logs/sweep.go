@@ -23,10 +23,17 @@ const (
 	sweepShare  = 100            // a look that takes long is not made again before so many times as long
 )
 
-// Sweep is the loop that deletes what is not to be kept.
+// What is done when a chunk finds no room, below every bound: the disk is smaller, or others have filled it. Jobs stand still
+// meanwhile.
+const (
+	roomBytes = 256 << 20   // that are made room for, as far as there are logs that may go
+	roomPause = time.Minute // before it is done again
+)
+
+// Sweep is the loop that deletes what is not to be kept, and makes room where there is none.
 func (s *Store) Sweep(ctx context.Context, keep retention.Policy) error {
-	w := &sweeper{Store: s, keep: keep}
-	return service.Every(ctx, s.log, "log retention", sweepPeriod, nil, w.turn)
+	w := &sweeper{Store: s, keep: keep, room: roomBytes}
+	return service.Every(ctx, s.log, "log retention", sweepPeriod, s.crowded, w.turn)
 }
 
 // sweeper knows what is due.
@@ -36,10 +43,12 @@ type sweeper struct {
 	here, far, marks time.Time // before it, nothing is
 	keptHere         int64
 	keptFar          int64
+	room             int64
+	roomAgain        time.Time
 }
 
 func (w *sweeper) turn(ctx context.Context) error {
-	return errors.Join(
+	return errors.Join(w.makeRoom(ctx),
 		due(&w.here, sweepPeriod, func() error { return w.sweepHere(ctx) }),
 		due(&w.far, farPeriod, func() error { return w.sweepFar(ctx) }),
 		due(&w.marks, markPeriod, func() error { return errors.Join(w.Store.marks.Sweep(ctx, w.keep), w.sweepGone(ctx, w.keep)) }))
@@ -70,6 +79,28 @@ func (w *sweeper) sweepHere(ctx context.Context) error {
 	return err
 }
 
+// makeRoom deletes the logs of the runs that ended longest ago when a chunk has found no room.
+func (w *sweeper) makeRoom(ctx context.Context) error {
+	if !w.full.Load() || time.Now().Before(w.roomAgain) {
+		return nil
+	}
+	w.full.Store(false)
+	w.roomAgain = time.Now().Add(roomPause)
+	here, err := w.runsHere(ctx)
+	if err != nil {
+		return fmt.Errorf("look for logs to make room: %w", err)
+	}
+	sum := int64(0)
+	for _, l := range here {
+		sum += l.Bytes
+	}
+	swept, err := retention.Expire(ctx, w.keep, here, max(sum-w.room, 1), keeper{w.Store})
+	w.keptHere = swept.Kept
+	w.log.Warn("no space left for logs, those of the runs that ended longest ago go", "runs", swept.Runs, "bytes", swept.Freed)
+	w.note(swept)
+	return err
+}
+
 // sweepFar deletes what may go of the object store.
 func (w *sweeper) sweepFar(ctx context.Context) error {
 	if w.segments == nil || w.keep.Age() <= 0 {
@@ -96,13 +127,18 @@ func (w *sweeper) note(s retention.Swept) {
 // keeper lets the logs of runs go.
 type keeper struct{ *Store }
 
-// Remove implements retention.Keeper. The mark comes first. Readers find what is still there until it goes.
+// Remove implements retention.Keeper. The mark comes first, unless there is no room even for that. Readers find what is still
+// there until it goes.
 func (k keeper) Remove(ctx context.Context, run string, mark bool) (bool, error) {
 	if !k.letGo(runFolder(run)) {
 		return false, nil
 	}
 	if mark {
-		if err := k.marks.Put(ctx, run); err != nil {
+		err := k.marks.Put(ctx, run)
+		if errors.Is(fullness(err), ErrFull) {
+			err = errors.Join(k.root.RemoveAll(runFolder(run)), k.marks.Put(ctx, run))
+		}
+		if err != nil {
 			return true, err
 		}
 	}
@@ -111,12 +147,10 @@ func (k keeper) Remove(ctx context.Context, run string, mark bool) (bool, error)
 			return true, err
 		}
 	}
-	if k.rows != nil {
-		if err := k.rows.removeRun(ctx, run); err != nil {
-			return true, err
-		}
+	if err := k.root.RemoveAll(runFolder(run)); err != nil || k.rows == nil {
+		return true, err
 	}
-	return true, k.root.RemoveAll(runFolder(run))
+	return true, k.rows.removeRun(ctx, run)
 }
 
 // letGo closes the logs below a folder, and tells whether nobody was writing one.
