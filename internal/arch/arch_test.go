@@ -35,7 +35,7 @@ var rooms = []string{
 	"internal/server/store", "internal/server/outbox", "internal/server/cluster", "internal/server/auth",
 	"internal/server/secrets", "internal/server/orgs", "internal/server/contexts", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",
 	"internal/server/forge/generic", "internal/server/forge/local", "internal/server/inbox",
-	"internal/server/logs/index", "internal/server/logs/segments", "internal/server/logs/retention", "internal/server/logs",
+	"internal/server/logs/index", "internal/server/logs/search", "internal/server/logs/segments", "internal/server/logs/retention", "internal/server/logs",
 	// What several nodes have of one log is joined apart from how a node keeps its own: neither needs to know of the other.
 	"internal/server/logs/joined",
 	"internal/server/timeline", "internal/server/queue", "internal/server/engine", "internal/server/cache",

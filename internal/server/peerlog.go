@@ -15,6 +15,7 @@ import (
 	"kici/internal/core/adminwire"
 	"kici/internal/server/logs"
 	"kici/internal/server/logs/joined"
+	"kici/internal/server/logs/search"
 )
 
 // The times that another node has to take a connection and to begin its answer, and how long it is asked to wait at most.
@@ -91,7 +92,7 @@ func (p *peerLog) page(ctx context.Context, query url.Values) (page adminwire.Lo
 }
 
 // Search looks through the part. The node bounds the time itself.
-func (p *peerLog) Search(ctx context.Context, _ string, q logs.Query) (logs.Found, error) {
+func (p *peerLog) Search(ctx context.Context, _ string, q search.Query) (search.Found, error) {
 	query := url.Values{"cursor": {strconv.FormatInt(q.From, 10)}, "limit": {strconv.Itoa(q.Limit)}, "ignoreCase": {strconv.FormatBool(q.Fold)}}
 	if q.Text != "" {
 		query.Set("q", q.Text)
@@ -104,16 +105,16 @@ func (p *peerLog) Search(ctx context.Context, _ string, q logs.Query) (logs.Foun
 		err = logs.ErrExpired
 	}
 	if err != nil {
-		return logs.Found{}, err
+		return search.Found{}, err
 	}
-	found := logs.Found{Total: got.TotalLines, Next: got.TotalLines}
+	found := search.Found{Total: got.TotalLines, Next: got.TotalLines}
 	if got.NextCursor != nil {
 		if found.Next, err = strconv.ParseInt(*got.NextCursor, 10, 64); err != nil {
 			return found, fmt.Errorf("read the search of node %s: %w", p.node, err)
 		}
 	}
 	for _, m := range got.Matches {
-		found.Hits = append(found.Hits, logs.Hit{Line: m.Line, TS: m.TS, Text: m.Text.Value})
+		found.Hits = append(found.Hits, search.Hit{Line: m.Line, TS: m.TS, Text: m.Text.Value})
 	}
 	return found, nil
 }

@@ -15,6 +15,7 @@ import (
 	"kici/internal/server/live"
 	"kici/internal/server/logs"
 	"kici/internal/server/logs/joined"
+	"kici/internal/server/logs/search"
 	"kici/internal/server/queue"
 	"kici/internal/server/report"
 	"kici/internal/server/store"
@@ -155,8 +156,8 @@ func (a awayLog) Tail(context.Context, string, int) ([]string, int64, error) { r
 
 func (a awayLog) Wait(context.Context, string, int64) (bool, error) { return false, a.why }
 
-func (a awayLog) Search(context.Context, string, logs.Query) (logs.Found, error) {
-	return logs.Found{}, a.why
+func (a awayLog) Search(context.Context, string, search.Query) (search.Found, error) {
+	return search.Found{}, a.why
 }
 
 func (a awayLog) Open(context.Context, string) (logs.Content, error) { return logs.Content{}, a.why }

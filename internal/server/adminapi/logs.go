@@ -9,6 +9,7 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/search"
 	"kici/internal/server/report"
 )
 
@@ -30,7 +31,7 @@ type Logs interface {
 	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
 	Tail(ctx context.Context, path string, n int) (lines []string, total int64, err error)
 	Wait(ctx context.Context, path string, line int64) (more bool, err error)
-	Search(ctx context.Context, path string, q logs.Query) (logs.Found, error)
+	Search(ctx context.Context, path string, q search.Query) (search.Found, error)
 	Open(ctx context.Context, path string) (logs.Content, error)
 }
 

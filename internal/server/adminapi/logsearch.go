@@ -9,6 +9,7 @@ import (
 	"kici/internal/core/adminwire"
 	"kici/internal/core/logline"
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/search"
 )
 
 // searchLog looks for q=<text> or re=<RE2 expression> in a step's log. It answers after two seconds at the latest, with
@@ -23,7 +24,7 @@ func (a *API) searchLog(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	q := r.URL.Query()
-	found, err := log.Search(r.Context(), place.Path, logs.Query{
+	found, err := log.Search(r.Context(), place.Path, search.Query{
 		Text: q.Get("q"), Pattern: q.Get("re"), Fold: truthy(r, "ignoreCase"), From: in.from, Limit: limitOf(r, 100, 1000),
 	})
 	if errors.Is(err, logline.ErrQuery) {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kici/internal/server/logs/search"
 )
 
 // bigChunk is 64 KiB of text in lines of ordinary length.
@@ -159,10 +161,10 @@ func BenchmarkGigabyte(b *testing.B) {
 			defer content.Close()
 			return content.ReadAt(make([]byte, 64<<10), (5e8+i*7919)%9e8)
 		}},
-		{"SearchForText", search(b, Query{Text: "number 639 xx", Limit: 1, Time: time.Minute})},
-		{"SearchAll", search(b, Query{Text: "there is no such line", Time: time.Minute})},
-		{"SearchAllFolded", search(b, Query{Text: "THERE IS NO SUCH LINE", Fold: true, Time: time.Minute})},
-		{"SearchAllRegexp", search(b, Query{Pattern: `there (is|was) no such l[a-z]+`, Time: time.Minute})},
+		{"SearchForText", searching(b, search.Query{Text: "number 639 xx", Limit: 1, Time: time.Minute})},
+		{"SearchAll", searching(b, search.Query{Text: "there is no such line", Time: time.Minute})},
+		{"SearchAllFolded", searching(b, search.Query{Text: "THERE IS NO SUCH LINE", Fold: true, Time: time.Minute})},
+		{"SearchAllRegexp", searching(b, search.Query{Pattern: `there (is|was) no such l[a-z]+`, Time: time.Minute})},
 	}
 	for _, way := range ways {
 		b.Run(way.name, func(b *testing.B) {
@@ -179,7 +181,7 @@ func BenchmarkGigabyte(b *testing.B) {
 	}
 }
 
-func search(b *testing.B, q Query) func(s *Store, _ int64) (int, error) {
+func searching(b *testing.B, q search.Query) func(s *Store, _ int64) (int, error) {
 	return func(s *Store, _ int64) (int, error) {
 		found, err := s.Search(b.Context(), buildLog, q)
 		return int(found.Next), err

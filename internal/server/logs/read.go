@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"kici/internal/server/logs/index"
+	"kici/internal/server/logs/search"
 )
 
 // MaxPage bounds one page, in bytes. A page always holds at least one line, however long it is.
@@ -48,4 +49,18 @@ func (s *Store) Tail(ctx context.Context, path string, n int) (lines []string, t
 	})
 	slices.Reverse(lines)
 	return lines, total, err
+}
+
+// Search looks through the texts of a log's lines; see search.In. errors.Is(err, logline.ErrQuery) tells that the query is at fault.
+func (s *Store) Search(ctx context.Context, path string, q search.Query) (found search.Found, err error) {
+	match, err := q.Matcher()
+	if err != nil {
+		return found, err
+	}
+	found.Hits = []search.Hit{}
+	err = s.reading(ctx, path, func(v *index.View) error {
+		found, err = search.In(ctx, v, q, match)
+		return err
+	})
+	return found, err
 }

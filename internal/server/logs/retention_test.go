@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/server/logs/retention"
+	"kici/internal/server/logs/search"
 	"kici/internal/server/store"
 )
 
@@ -128,7 +129,7 @@ func TestDeletedLogReadsAsExpired(t *testing.T) {
 		for range 2 {
 			_, _, _, lines := s.Lines(t.Context(), buildLog, 0, 1)
 			_, _, last := s.Tail(t.Context(), buildLog, 1)
-			_, search := s.Search(t.Context(), buildLog, Query{Text: "1"})
+			_, search := s.Search(t.Context(), buildLog, search.Query{Text: "1"})
 			_, whole := s.Open(t.Context(), buildLog)
 			_, wait := s.Wait(t.Context(), buildLog, 0)
 			for i, err := range []error{lines, last, search, whole, wait} {

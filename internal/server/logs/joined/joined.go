@@ -11,6 +11,7 @@ import (
 
 	"kici/internal/core/logline"
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/search"
 )
 
 // Reader reads one log, or a part of it. What its methods do is told at those of logs.Store.
@@ -18,7 +19,7 @@ type Reader interface {
 	Lines(ctx context.Context, path string, from int64, limit int) (lines []string, total, next int64, err error)
 	Tail(ctx context.Context, path string, n int) (lines []string, total int64, err error)
 	Wait(ctx context.Context, path string, line int64) (more bool, err error)
-	Search(ctx context.Context, path string, q logs.Query) (logs.Found, error)
+	Search(ctx context.Context, path string, q search.Query) (search.Found, error)
 	Open(ctx context.Context, path string) (logs.Content, error)
 }
 

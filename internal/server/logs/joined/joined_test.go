@@ -16,6 +16,7 @@ import (
 
 	"kici/internal/core/logline"
 	"kici/internal/server/logs"
+	"kici/internal/server/logs/search"
 )
 
 // travels is a log that an agent wrote while it went from node to node.
@@ -150,7 +151,7 @@ func (w travels) requireSearch(t *rapid.T, from int) {
 		}
 	}
 	for next := int64(from); ; {
-		found, err := w.joined.Search(context.Background(), w.path, logs.Query{Pattern: "3$", From: next, Limit: 2})
+		found, err := w.joined.Search(context.Background(), w.path, search.Query{Pattern: "3$", From: next, Limit: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,8 +225,8 @@ func (a away) Lines(context.Context, string, int64, int) ([]string, int64, int64
 }
 func (a away) Tail(context.Context, string, int) ([]string, int64, error) { return nil, 0, a.err }
 func (a away) Wait(context.Context, string, int64) (bool, error)          { return false, a.err }
-func (a away) Search(context.Context, string, logs.Query) (logs.Found, error) {
-	return logs.Found{}, a.err
+func (a away) Search(context.Context, string, search.Query) (search.Found, error) {
+	return search.Found{}, a.err
 }
 func (a away) Open(context.Context, string) (logs.Content, error) { return logs.Content{}, a.err }
 
@@ -248,7 +249,7 @@ func TestAPartThatIsGoneIsStated(t *testing.T) {
 	if lines, _, err := j.Tail(t.Context(), path, 2); err != nil || !slices.Equal(textsOf(lines), all[1:]) {
 		t.Errorf("tail %q, %v", textsOf(lines), err)
 	}
-	found, err := j.Search(t.Context(), path, logs.Query{Text: "n"})
+	found, err := j.Search(t.Context(), path, search.Query{Text: "n"})
 	if err != nil || len(found.Hits) != 3 || found.Hits[1].Text != stated || found.Hits[2].Line != 2 {
 		t.Errorf("found %+v, %v", found, err)
 	}

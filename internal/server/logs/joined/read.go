@@ -11,6 +11,7 @@ import (
 	"kici/internal/core/logline"
 	"kici/internal/server/logs"
 	"kici/internal/server/logs/index"
+	"kici/internal/server/logs/search"
 )
 
 // Lines gives lines of the whole log; see logs.Store.Lines.
@@ -111,20 +112,20 @@ func (j *Log) Wait(ctx context.Context, path string, line int64) (more bool, err
 }
 
 // Search looks through the whole log; see logs.Store.Search.
-func (j *Log) Search(ctx context.Context, path string, q logs.Query) (logs.Found, error) {
+func (j *Log) Search(ctx context.Context, path string, q search.Query) (search.Found, error) {
 	match, err := logline.Compile(q.Text, q.Pattern, q.Fold)
 	if err != nil {
-		return logs.Found{}, err
+		return search.Found{}, err
 	}
 	a, only, err := j.arrange(ctx, path)
 	if err != nil {
-		return logs.Found{}, err
+		return search.Found{}, err
 	}
 	if only != nil {
 		return only.Search(ctx, path, q)
 	}
 	q = q.Bounded()
-	found := logs.Found{Hits: []logs.Hit{}, Total: a.total()}
+	found := search.Found{Hits: []search.Hit{}, Total: a.total()}
 	deadline := time.Now().Add(q.Time)
 	for _, s := range a.spans(q.From) {
 		found.Next = s.at
@@ -145,15 +146,15 @@ func (j *Log) Search(ctx context.Context, path string, q logs.Query) (logs.Found
 }
 
 // judge looks at the line that stands for a part.
-func (s span) judge(match logline.Matcher, found *logs.Found) {
+func (s span) judge(match logline.Matcher, found *search.Found) {
 	text, _ := logline.Text([]byte(s.gap), nil)
 	if match(text) >= 0 {
-		found.Hits = append(found.Hits, logs.Hit{Line: s.at, TS: logline.Time([]byte(s.gap)), Text: string(text)})
+		found.Hits = append(found.Hits, search.Hit{Line: s.at, TS: logline.Time([]byte(s.gap)), Text: string(text)})
 	}
 }
 
 // search looks through a span and reports whether it came to its end.
-func (a *joint) search(s span, q logs.Query, found *logs.Found) (whole bool, err error) {
+func (a *joint) search(s span, q search.Query, found *search.Found) (whole bool, err error) {
 	q.From, q.Limit = s.from, q.Limit-len(found.Hits)
 	got, err := a.All[s.part].Log.Search(a.ctx, a.path, q)
 	if err != nil {

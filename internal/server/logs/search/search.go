@@ -1,4 +1,5 @@
-package logs
+// Package search finds text in the lines of a log, within bounds of hits and time.
+package search
 
 import (
 	"context"
@@ -44,21 +45,17 @@ type Found struct {
 	Next  int64 // line to go on from; Total when nothing is left to search
 }
 
-// Search looks through the texts of a log's lines in their order, ANSI codes left out, until it has enough, or its time
-// is up, or the log ends. It makes progress with every call. errors.Is(err, logline.ErrQuery) tells that the query is at fault.
-func (s *Store) Search(ctx context.Context, path string, q Query) (Found, error) {
-	match, err := logline.Compile(q.Text, q.Pattern, q.Fold)
-	if err != nil {
-		return Found{}, err
-	}
+// In looks through the texts of a log's lines in their order, ANSI codes left out, until it has enough, or its time is up, or
+// the log ends. It makes progress with every call.
+func In(ctx context.Context, v *index.View, q Query, match logline.Matcher) (Found, error) {
 	q = q.Bounded()
-	found := Found{Hits: []Hit{}}
-	err = s.reading(ctx, path, func(v *index.View) error {
-		found.Total = v.Lines
-		return found.fill(ctx, v, q, match)
-	})
+	found := Found{Hits: []Hit{}, Total: v.Lines}
+	err := found.fill(ctx, v, q, match)
 	return found, err
 }
+
+// Matcher is what the query looks for. errors.Is(err, logline.ErrQuery) tells that it cannot be looked for.
+func (q Query) Matcher() (logline.Matcher, error) { return logline.Compile(q.Text, q.Pattern, q.Fold) }
 
 // Bounded is the query with the defaults, and within the bounds.
 func (q Query) Bounded() Query {
