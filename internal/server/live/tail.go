@@ -25,6 +25,7 @@ const (
 	awayTime  = 2 * time.Second // for all of one look
 	awayPace  = lookEvery / 2   // no log of another node is asked for more often, however often there is a poke
 	awayPause = 10 * time.Second
+	awayMost  = 5 // times that the pause doubles, so that many logs of a node that hangs do not hold up each look in turn
 )
 
 // ownPace is how often the log of a job itself is looked at: there is one of every job, and little in it.
@@ -41,6 +42,7 @@ type tail struct {
 	place  Place
 	placed time.Time // when the place was found: a job may go to another node
 	again  time.Time // not asked for before it
+	missed int       // times in a row that it was asked for in vain
 	ended  time.Time // when the end of the step was seen first
 	unmet  bool      // its end is not known yet, with which the reading begins
 	next   int64     // line
@@ -138,12 +140,13 @@ func (f *feed) readAway(ctx context.Context, t *tail, j adminwire.Job, s adminwi
 		return nil, nil // others have used up the time, it is asked at the next look
 	}
 	out, err := f.read(ctx, t, j, s)
-	t.again = time.Now().Add(awayPace)
 	_, away := errors.AsType[*joined.AwayError](err)
 	if away || ctx.Err() != nil {
-		t.again, t.placed = time.Now().Add(awayPause), time.Time{}
+		t.again, t.placed = time.Now().Add(awayPause<<min(t.missed, awayMost)), time.Time{}
+		t.missed++
 		return out, nil
 	}
+	t.again, t.missed = time.Now().Add(awayPace), 0
 	return out, err
 }
 
