@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kici/internal/core/adminwire"
@@ -20,10 +21,14 @@ func Explain(ctx context.Context, q store.Querier, runID, scope string) (adminwi
 	if err != nil {
 		return adminwire.Explanation{}, err
 	}
-	x := explainer{runID: runID, workflow: run.WorkflowName}
+	x := explainer{runID: runID, workflow: run.WorkflowName, named: map[string][]int{}}
 	if x.jobs, err = Jobs(ctx, q, runID, true); err != nil {
 		return adminwire.Explanation{}, err
 	}
+	for i, j := range x.jobs {
+		x.named[j.JobName] = append(x.named[j.JobName], i)
+	}
+	x.waves = wavesOf(x.jobs)
 	if x.queued, err = queuedOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
@@ -90,6 +95,8 @@ func cancelOf(ctx context.Context, q store.Querier, runID string) (cancelWish, e
 // explainer is all that the jobs of one run are judged by.
 type explainer struct {
 	jobs   []adminwire.Job
+	named  map[string][]int // places of jobs, by name
+	waves  map[string]*wave
 	queued map[string]waiting
 	view   fleetView
 	cancel cancelWish
@@ -151,7 +158,7 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 			e.Reason = s.add(e.Reason, holds[0].ID)
 		}
 	case heldByWave(j):
-		e.Reason = wavePlace(j, x.jobs)
+		e.Reason = x.waves[j.BaseJobName].place(j)
 	case j.Reason != nil:
 		e.Reason = x.stored(j)
 	default:
@@ -260,8 +267,8 @@ func (n openNeed) String() string {
 func (x explainer) openNeeds(j adminwire.Job) []openNeed {
 	var open []openNeed
 	for _, need := range j.Needs {
-		for _, up := range x.jobs {
-			if up.JobName == need.UpstreamName && !up.Status.Terminal() {
+		for _, i := range x.named[need.UpstreamName] {
+			if up := x.jobs[i]; !up.Status.Terminal() {
 				open = append(open, openNeed{up.JobName, up.Status, need.RunOn, x.bringUps[up.JobName]})
 			}
 		}
@@ -302,20 +309,39 @@ func heldByWave(j adminwire.Job) bool {
 	return j.Status == ci.JobPending && j.Reason != nil && j.Reason.Code == ci.ReasonWave
 }
 
-// wavePlace names the siblings that have the places now, and how many get one before this job. Places are given in the
-// order of names, as the engine does.
-func wavePlace(j adminwire.Job, jobs []adminwire.Job) ci.Reason {
-	before, now := 0, []string{}
-	for _, s := range jobs {
-		switch {
-		case s.BaseJobName != j.BaseJobName || s.JobID == j.JobID || s.Status.Terminal():
-		case !heldByWave(s):
-			now = append(now, s.JobName)
-		case collate.Compare(s.JobName, j.JobName) < 0:
-			before++
+// wave is a fan-out that runs a few children at a time.
+type wave struct {
+	now  []string       // children that have the places
+	line map[string]int // of those that wait, by id: how many get a place before
+}
+
+// wavesOf are the fan-outs of which a child waits for its turn, by base name. Places are given in the order of names, as the
+// engine does.
+func wavesOf(jobs []adminwire.Job) map[string]*wave {
+	waves, waiting := map[string]*wave{}, map[string][]adminwire.Job{}
+	for _, j := range jobs {
+		if heldByWave(j) {
+			waiting[j.BaseJobName] = append(waiting[j.BaseJobName], j)
 		}
 	}
-	shown := now[:min(len(now), ci.MaxListEntries)]
-	message := fmt.Sprintf("%s; now %s; %s before it", j.Reason.Message, strings.Join(shown, ", "), plural(before, "job"))
-	return ci.NewReason(ci.ReasonWave, message, map[string]any{"now": shown, "ahead": before})
+	for base, line := range waiting {
+		slices.SortFunc(line, func(a, b adminwire.Job) int { return collate.Compare(a.JobName, b.JobName) })
+		waves[base] = &wave{now: []string{}, line: map[string]int{}}
+		for i, j := range line {
+			waves[base].line[j.JobID] = i
+		}
+	}
+	for _, j := range jobs {
+		if w := waves[j.BaseJobName]; w != nil && !j.Status.Terminal() && !heldByWave(j) {
+			w.now = append(w.now, j.JobName)
+		}
+	}
+	return waves
+}
+
+// place names the siblings that have the places now, and how many get one before this job.
+func (w *wave) place(j adminwire.Job) ci.Reason {
+	shown, ahead := w.now[:min(len(w.now), ci.MaxListEntries)], w.line[j.JobID]
+	message := fmt.Sprintf("%s; now %s; %s before it", j.Reason.Message, strings.Join(shown, ", "), plural(ahead, "job"))
+	return ci.NewReason(ci.ReasonWave, message, map[string]any{"now": shown, "ahead": ahead})
 }

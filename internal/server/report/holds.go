@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,13 +70,38 @@ func Holds(ctx context.Context, q store.Querier, f HoldFilter) ([]Hold, error) {
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list holds: %w", err)
 	}
-	for i := range out {
-		if out[i].Approvals, err = approvals(ctx, q, out[i].ID); err != nil {
-			return nil, err
+	return out, addApprovals(ctx, q, out)
+}
+
+// addApprovals reads the answers to holds, many holds at a time.
+func addApprovals(ctx context.Context, q store.Querier, holds []Hold) error {
+	at := map[string]*Hold{}
+	for i := range holds {
+		holds[i].Approvals = []adminwire.Approval{}
+		at[holds[i].ID] = &holds[i]
+	}
+	for batch := range slices.Chunk(holds, approvalBatch) {
+		ids := make([]string, len(batch))
+		for i, h := range batch {
+			ids[i] = h.ID
+		}
+		places, args := placesOf(ids)
+		err := each(ctx, q, selectApprovals+places+") ORDER BY id", args, func(scan func(...any) error) error {
+			id, a, err := scanApproval(scan)
+			if h := at[id]; err == nil && h != nil {
+				h.Approvals = append(h.Approvals, a)
+			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
 }
+
+// approvalBatch bounds the holds of one statement.
+const approvalBatch = 200
 
 func scanHold(s interface{ Scan(...any) error }) (Hold, error) {
 	var h Hold
@@ -108,27 +134,14 @@ func present(s sql.NullString) *string {
 	return &s.String
 }
 
-func approvals(ctx context.Context, q store.Querier, holdID string) ([]adminwire.Approval, error) {
-	rows, err := q.QueryContext(ctx, selectApprovals, holdID)
-	if err != nil {
-		return nil, fmt.Errorf("list answers to hold %s: %w", holdID, err)
+func scanApproval(scan func(...any) error) (holdID string, a adminwire.Approval, err error) {
+	var satisfied string
+	var created int64
+	if err := scan(&holdID, &a.ApproverID, &a.Decision, &satisfied, &a.Comment, &created); err != nil {
+		return "", a, err
 	}
-	defer rows.Close()
-	out := []adminwire.Approval{}
-	for rows.Next() {
-		var a adminwire.Approval
-		var satisfied string
-		var created int64
-		if err := rows.Scan(&a.ApproverID, &a.Decision, &satisfied, &a.Comment, &created); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal([]byte(satisfied), &a.Satisfied); err != nil {
-			return nil, fmt.Errorf("list answers to hold %s: %w", holdID, err)
-		}
-		a.CreatedAt = adminwire.At(created)
-		out = append(out, a)
-	}
-	return out, rows.Err()
+	a.CreatedAt = adminwire.At(created)
+	return holdID, a, json.Unmarshal([]byte(satisfied), &a.Satisfied)
 }
 
 // pendingHolds are the open holds of a run.
@@ -260,8 +273,7 @@ h.hold_type, h.queue_type, h.trigger_source, h.context_name, h.status, h.reason,
 h.resolved_at, h.resolved_by
 FROM held_runs h JOIN execution_runs r ON r.run_id = h.run_id LEFT JOIN execution_jobs j ON j.job_id = h.job_id`
 
-	selectApprovals = `SELECT approver_id, decision, clauses_satisfied, reason, created_at FROM held_run_approvals
-WHERE held_run_id = $1 ORDER BY id`
+	selectApprovals = `SELECT held_run_id, approver_id, decision, clauses_satisfied, reason, created_at FROM held_run_approvals WHERE held_run_id IN (`
 
 	// The waiters of a run stay until it ends, and wait only while it has not got its place.
 	selectWaiters = `SELECT job_id FROM concurrency_waiters WHERE run_id = $1
