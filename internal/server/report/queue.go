@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kici/internal/core/adminwire"
@@ -100,6 +101,7 @@ func Queue(ctx context.Context, q store.Querier, f QueueFilter) ([]adminwire.Que
 type waiting struct {
 	entry        adminwire.QueueEntry
 	selector     label.Selector
+	selectorID   string
 	claimed      int64
 	ackUntil     int64
 	recoverUntil int64
@@ -127,7 +129,41 @@ func readWaiting(ctx context.Context, q store.Querier, query string, args ...any
 		}
 		out = append(out, w)
 	}
-	return out, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list queue: %w", err)
+	}
+	return out, addAhead(ctx, q, out)
+}
+
+// addAhead counts what stands in line before each pending row: the rows of the same selector, all of which are looked at once,
+// however many of them are asked about.
+func addAhead(ctx context.Context, q store.Querier, rows []waiting) error {
+	at := map[string]*waiting{}
+	var ids, selectors []string
+	for i, w := range rows {
+		if w.entry.Status != ci.QueuePending {
+			continue
+		}
+		at[w.entry.ID], ids = &rows[i], append(ids, w.entry.ID)
+		if !slices.Contains(selectors, w.selectorID) {
+			selectors = append(selectors, w.selectorID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	places, args := placesOf(append(selectors, ids...))
+	list := strings.Split(places, ",")
+	ofSelectors, ofRows := strings.Join(list[:len(selectors)], ","), strings.Join(list[len(selectors):], ",")
+	return each(ctx, q, fmt.Sprintf(selectAhead, ofSelectors, ofRows), args, func(scan func(...any) error) error {
+		var id string
+		var ahead int
+		err := scan(&id, &ahead)
+		if w := at[id]; err == nil && w != nil {
+			w.ahead = ahead
+		}
+		return err
+	})
 }
 
 func scanWaiting(s interface{ Scan(...any) error }) (waiting, error) {
@@ -139,7 +175,7 @@ func scanWaiting(s interface{ Scan(...any) error }) (waiting, error) {
 	e := &w.entry
 	err := s.Scan(&e.ID, &e.RunID, &e.WorkflowName, &e.JobName, &e.Status, &e.RoutingKey, &e.Provider, &created, &expires,
 		&e.DeliveryID, &e.AgentID, &e.Attempts, &labels, &selector, &claimed, &ack, &recovery, &w.started, &provisioning,
-		&started, &sign, &w.progress, &progress, &reason, &w.ahead)
+		&started, &sign, &w.progress, &progress, &reason, &w.selectorID)
 	if err != nil {
 		return w, err
 	}
@@ -156,12 +192,12 @@ func scanWaiting(s interface{ Scan(...any) error }) (waiting, error) {
 }
 
 const (
-	// Rows of the same selector before a row are what stands in line before it.
 	selectQueue = `SELECT q.id, q.run_id, r.workflow_name, j.job_name, q.status, r.routing_key, r.provider, q.created_at, q.expires_at,
 r.delivery_id, q.agent_id, q.attempts, j.runs_on_labels, s.canonical, q.claimed_at, q.ack_deadline, q.recovery_deadline, q.started,
-q.last_provisioning_error, j.started_at, j.last_heartbeat_at, j.progress, j.progress_at, j.reason,
-(SELECT count(*) FROM dispatch_queue p WHERE p.status = 'pending' AND p.selector_id = q.selector_id
-    AND (p.created_at, p.position, p.id) < (q.created_at, q.position, q.id))
+q.last_provisioning_error, j.started_at, j.last_heartbeat_at, j.progress, j.progress_at, j.reason, q.selector_id
 FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id JOIN execution_runs r ON r.run_id = q.run_id
 JOIN selectors s ON s.id = q.selector_id`
+
+	selectAhead = `SELECT id, ahead FROM (SELECT id, row_number() OVER (PARTITION BY selector_id ORDER BY created_at, position, id) - 1 AS ahead
+FROM dispatch_queue WHERE status = 'pending' AND selector_id IN (%s)) line WHERE id IN (%s)`
 )
