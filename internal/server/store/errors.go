@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
+	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
@@ -51,8 +53,12 @@ func IsRefused(err error) bool {
 	return false
 }
 
-// IsUnavailable tells whether an error says that the database cannot be used now, whatever it is asked.
+// IsUnavailable tells whether an error says that the database cannot be used now, whatever it is asked, or that the
+// connection ended before it answered.
 func IsUnavailable(err error) bool {
+	if isDisconnected(err) {
+		return true
+	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch class(pg) {
 		case "08", "25", "28", "40", "53", "55", "57", "58", "XX": // connection, transaction, login, conflict, resources, the system
@@ -63,8 +69,24 @@ func IsUnavailable(err error) bool {
 	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
 		return !IsRefused(err) && lite.Code()&0xff != sqlite3.SQLITE_ERROR // busy, locked, disk, memory
 	}
-	_, connecting := errors.AsType[*pgconn.ConnectError](err)
-	return connecting || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
+}
+
+// isDisconnected tells that PostgreSQL could not be reached, or the connection to it ended. What pgconn calls safe to retry
+// never left this process: the connection had ended before.
+func isDisconnected(err error) bool {
+	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting { // also when the server itself says no
+		return true
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
+}
+
+// IsDeadlock tells whether an error says that transactions waited for each other, and that this one was given up for the
+// others: nothing of it is stored, and it may be run again.
+func IsDeadlock(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "40P01" || pg.Code == "40001") // deadlock_detected, serialization_failure
 }
 
 // class is the first part of the code of an error (PostgreSQL, appendix A).

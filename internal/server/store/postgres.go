@@ -133,7 +133,7 @@ func (tx *postgresTx) Do(_ context.Context, query string, args ...any) error {
 // DoOne is transaction's. The engine itself must find that the statement failed, or it would go on to a commit that is on
 // its way already: it divides by the number of rows.
 func (tx *postgresTx) DoOne(_ context.Context, otherwise error, query string, args ...any) error {
-	query = "WITH changed AS (" + query + " RETURNING 1) SELECT 1 / count(*) FROM changed"
+	query = "WITH changed AS (" + query + "\nRETURNING 1) SELECT 1 / count(*) FROM changed"
 	tx.queue = append(tx.queue, statement{query, args, otherwise})
 	return nil
 }
@@ -190,6 +190,7 @@ func (tx *postgresTx) Last(ctx context.Context, asks ...Ask) error {
 	if err != nil {
 		return err
 	}
+	defer answers.Close() // for who panics with a row
 	err = answerSome(answers, asks)
 	tag, ending := answers.Exec()
 	switch closing := answers.Close(); {
@@ -253,13 +254,15 @@ func (tx *postgresTx) undo(ctx context.Context) {
 // idle is the status of a connection that is in no transaction (PostgreSQL's protocol, ReadyForQuery).
 const idle = 'I'
 
-// answer gives the rows of several queries to those who asked, and there are no others.
-func answer(answers pgx.BatchResults, asks []Ask) error {
-	err := answerSome(answers, asks)
-	if closing := answers.Close(); err == nil {
-		err = closing
-	}
-	return err
+// answer gives the rows of several queries to those who asked, and there are no others. Who panics with a row must not
+// keep the connection.
+func answer(answers pgx.BatchResults, asks []Ask) (err error) {
+	defer func() {
+		if closing := answers.Close(); err == nil {
+			err = closing
+		}
+	}()
+	return answerSome(answers, asks)
 }
 
 func answerSome(answers pgx.BatchResults, asks []Ask) error {

@@ -99,7 +99,8 @@ type transaction interface {
 	// for, so what it changes is seen by all that follows, but its error may come from one of those, or from the commit.
 	// The arguments must not change until then.
 	Do(ctx context.Context, query string, args ...any) error
-	// DoOne is Do for a statement that must change a row. Where it does not, the transaction fails with otherwise.
+	// DoOne is Do for a statement that must change a row. Where it does not, the transaction fails with otherwise. The
+	// statement has no RETURNING, and no clause WITH that changes something.
 	DoOne(ctx context.Context, otherwise error, query string, args ...any) error
 	// Last is All with which the transaction may be committed: nothing may follow, and an error of an Ask's Row comes too
 	// late to undo anything.

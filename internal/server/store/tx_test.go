@@ -48,6 +48,31 @@ func TestWhatNobodyWaitedForIsSeenByWhatFollows(t *testing.T) {
 	})
 }
 
+func TestStatementsThatMustChangeARow(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		for _, tt := range []struct {
+			statement string
+			changes   bool
+		}{
+			{"INSERT INTO nodes (id, started_at, seen_at) VALUES ('a', 1, 1), ('b', 1, 1), ('c', 1, 1)", true},
+			{"INSERT INTO nodes (id, started_at, seen_at) VALUES ('a', 1, 1) ON CONFLICT (id) DO NOTHING", false},
+			{"INSERT INTO nodes (id, started_at, seen_at) VALUES ('a', 1, 2) ON CONFLICT (id) DO UPDATE SET seen_at = 2 WHERE nodes.seen_at = 1", true},
+			{"INSERT INTO nodes (id, started_at, seen_at) VALUES ('a', 1, 2) ON CONFLICT (id) DO UPDATE SET seen_at = 2 WHERE nodes.seen_at = 1", false},
+			{"WITH one AS (SELECT min(id) AS id FROM nodes) DELETE FROM nodes WHERE id IN (SELECT id FROM one)", true},
+			{"DELETE FROM nodes WHERE id = 'a' -- which is gone", false},
+			{"UPDATE nodes SET seen_at = seen_at -- all that are left", true},
+			{"INSERT INTO nodes (id, started_at, seen_at) SELECT 'd', 1, 1 FROM nodes WHERE id = 'a'", false},
+		} {
+			err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+				return tx.DoOne(ctx, store.ErrUnchanged, tt.statement)
+			})
+			if changed := err == nil; changed != tt.changes || !changed && (!errors.Is(err, store.ErrUnchanged) || store.IsRefused(err)) {
+				t.Errorf("%s: %v", tt.statement, err)
+			}
+		}
+	})
+}
+
 func TestATransactionFailsWithAnyOfItsStatements(t *testing.T) {
 	twin := func(ctx context.Context, tx *store.Tx) error { return tx.Do(ctx, insertNode, "there") }
 	missing := func(ctx context.Context, tx *store.Tx) error {
