@@ -105,11 +105,12 @@ func New(d Deps) *Engine {
 // maxRaces bounds how often one command is decided again.
 const maxRaces = 5
 
-// write runs a command in one transaction and, when a row changed between reading and writing, once more on the new state.
+// write runs a command in one transaction and, when a row changed between reading and writing, or the database gave it up
+// for another one that it stood in the way of, once more on the new state.
 func (e *Engine) write(ctx context.Context, fn func(ctx context.Context, tx *store.Tx) error) error {
 	var err error
 	for range maxRaces {
-		if err = e.db.Write(ctx, fn); !errors.Is(err, store.ErrUnchanged) {
+		if err = e.db.Write(ctx, fn); !errors.Is(err, store.ErrUnchanged) && !store.IsDeadlock(err) {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -82,4 +83,30 @@ WHERE j.completed_at IS NOT NULL AND s.status = 'running'`); len(open) > 0 {
 			}
 		}
 	})
+}
+
+// Somebody else's transaction may take rows in another order, such as a person's at the database.
+func TestACommandThatTheDatabaseGivesUpIsDecidedAgain(t *testing.T) {
+	b := newBench(t, storetest.Postgres(t))
+	b.register("r", job{name: "a"})
+	cancelled := make(chan error, 1)
+	b.write(func(ctx context.Context, tx *store.Tx) error {
+		if err := tx.Do(ctx, "SET LOCAL deadlock_timeout = '1min'"); err != nil { // so that it is the engine's that is given up
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE execution_jobs SET pick = pick WHERE job_id = 'r/a'"); err != nil {
+			return err
+		}
+		go func() {
+			_, err := b.e.Cancel(ctx, "r", "api_key:1", "", false)
+			cancelled <- err
+		}()
+		for waits := ""; waits == ""; {
+			waits = b.text("SELECT max(pid)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+		}
+		_, err := store.Texts(ctx, tx, "SELECT run_id FROM execution_runs FOR UPDATE")
+		return err
+	})
+	b.must(<-cancelled)
+	b.wantJobs(map[string]string{"r/a": "cancelled"})
 }
