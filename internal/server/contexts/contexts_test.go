@@ -3,6 +3,7 @@ package contexts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -341,6 +342,37 @@ func TestBindingsFollowTheirScopes(t *testing.T) {
 		}
 		if err := r.secrets.RenameScope(ctx, by, "o", "none", "x"); !errors.Is(err, secrets.ErrNotFound) {
 			t.Errorf("a scope that is not there: %v", err)
+		}
+	})
+}
+
+func TestAContextHasABoundedNumberOfParts(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		r, ctx := newRig(t, db), t.Context()
+		r.put("prod", nil, nil)
+		c, err := r.Find(ctx, "o", "prod")
+		must(t, err)
+		must(t, db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+			for i := range maxVariables {
+				key := fmt.Sprintf("K%d", i)
+				if _, err := tx.ExecContext(ctx, upsertVariable, c.ID, key, "v", false, 1); err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, insertBinding, "b"+key, c.ID, key, "**", 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		must(t, r.SetVariable(ctx, "o", "prod", decide.Variable{Key: "K1", Value: "changed"}))
+		if err := r.SetVariable(ctx, "o", "prod", decide.Variable{Key: "MORE", Value: "v"}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("one variable more: %v", err)
+		}
+		if created, err := r.Bind(ctx, "o", "prod", decide.Binding{ScopePattern: "K1"}); created || err != nil {
+			t.Errorf("a binding that exists: %v, %v", created, err)
+		}
+		if _, err := r.Bind(ctx, "o", "prod", decide.Binding{ScopePattern: "more"}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("one binding more: %v", err)
 		}
 	})
 }

@@ -43,6 +43,9 @@ func (s *Store) Bind(ctx context.Context, org, name string, b decide.Binding) (c
 		if err != nil {
 			return err
 		}
+		if err := within(ctx, tx, maxBindings, "bindings", countBindings, c.ID, b.ScopePattern, b.HostPattern); err != nil {
+			return err
+		}
 		created, err = store.Changed(tx.ExecContext(ctx, insertBinding, id.String(), c.ID, b.ScopePattern, b.HostPattern, s.clock.Millis()))
 		return err
 	})
@@ -104,6 +107,25 @@ func (s *Store) DeleteVariable(ctx context.Context, org, name, key string) error
 	})
 }
 
+// Bounds of what belongs to one context. A job that binds it reads all of it.
+const (
+	maxBindings  = 1000
+	maxVariables = 1000
+	maxOverrides = 10_000
+)
+
+// within refuses one more when there are enough without it, which the query counts.
+func within(ctx context.Context, tx *store.Tx, most int, what, query string, args ...any) error {
+	var others int
+	if err := tx.QueryRowContext(ctx, query, args...).Scan(&others); err != nil {
+		return err
+	}
+	if others >= most {
+		return fmt.Errorf("%w: a context has at most %d %s; delete one first", ErrInvalid, most, what)
+	}
+	return nil
+}
+
 // maxRoutingKey bounds a routing key, which an index must take together with a variable's.
 const maxRoutingKey = 1024
 
@@ -115,6 +137,9 @@ func (s *Store) Override(ctx context.Context, org, name string, o decide.Overrid
 		}
 		if len(o.RoutingKey) > maxRoutingKey || o.RoutingKey != ci.CleanText(o.RoutingKey) {
 			return fmt.Errorf("%w: routingKey must have at most %d bytes", ErrInvalid, maxRoutingKey)
+		}
+		if err := within(ctx, tx, maxOverrides, "values for sources", countOverrides, id, o.RoutingKey, o.Key); err != nil {
+			return err
 		}
 		_, err := tx.ExecContext(ctx, upsertOverride, id, o.RoutingKey, o.Key, o.Value, s.clock.Millis())
 		return err
@@ -147,6 +172,9 @@ func (s *Store) change(ctx context.Context, what, org, name string, do func(ctx 
 func (s *Store) setVariable(ctx context.Context, tx *store.Tx, id, key, value string, locked bool) error {
 	if err := decide.CheckVariable(key, value); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := within(ctx, tx, maxVariables, "variables", countVariables, id, key); err != nil {
+		return err
 	}
 	_, err := tx.ExecContext(ctx, upsertVariable, id, key, value, locked, s.clock.Millis())
 	return err
@@ -197,7 +225,10 @@ const (
 		VALUES ($1, $2, $3, $4, $5) ON CONFLICT (context_id, scope_pattern, host_pattern) DO NOTHING`
 	selectBindings = `SELECT scope_pattern, host_pattern, created_at FROM context_bindings WHERE context_id = $1
 		ORDER BY created_at, id`
-	moveBindings = `UPDATE context_bindings SET scope_pattern = $3
+	countBindings  = `SELECT count(*) FROM context_bindings WHERE context_id = $1 AND NOT (scope_pattern = $2 AND host_pattern = $3)`
+	countVariables = `SELECT count(*) FROM context_variables WHERE context_id = $1 AND key <> $2`
+	countOverrides = `SELECT count(*) FROM context_source_overrides WHERE context_id = $1 AND NOT (routing_key = $2 AND key = $3)`
+	moveBindings   = `UPDATE context_bindings SET scope_pattern = $3
 		WHERE scope_pattern = $2 AND context_id IN (SELECT id FROM contexts WHERE org_id = $1) AND NOT EXISTS (SELECT 1
 		FROM context_bindings b WHERE b.context_id = context_bindings.context_id AND b.scope_pattern = $3 AND b.host_pattern = context_bindings.host_pattern)`
 	deleteBindings = `DELETE FROM context_bindings WHERE scope_pattern = $2 AND context_id IN (SELECT id FROM contexts WHERE org_id = $1)`

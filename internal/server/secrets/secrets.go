@@ -22,6 +22,9 @@ import (
 const (
 	MaxValue = 64 << 10 // bytes
 	maxName  = 255      // characters of a scope or key
+
+	// maxSecrets bounds those of one organisation: a job that binds a context looks at where all of them lie.
+	maxSecrets = 10_000
 )
 
 // SystemOrg holds the server's own credentials; jobs never see it.
@@ -97,8 +100,23 @@ func (s *Store) set(ctx context.Context, by Actor, org, scope, key, value string
 		return fmt.Errorf("set secret: %w", err)
 	}
 	return s.change(ctx, by, "setSecret", scope, []string{key}, func(ctx context.Context, tx *store.Tx) error {
+		if err := roomFor(ctx, tx, org, scope, key); err != nil {
+			return err
+		}
 		return s.put(ctx, tx, upsertSecret, org, scope, key, value)
 	})
+}
+
+// roomFor refuses a secret of an organisation that has enough others.
+func roomFor(ctx context.Context, tx *store.Tx, org, scope, key string) error {
+	var others int
+	if err := tx.QueryRowContext(ctx, countSecrets, org, scope, key).Scan(&others); err != nil {
+		return err
+	}
+	if others >= maxSecrets {
+		return fmt.Errorf("%w: an organisation has at most %d secrets; delete one first", ErrInvalid, maxSecrets)
+	}
+	return nil
 }
 
 // Delete removes a value. It is no error when there is none.
@@ -120,6 +138,9 @@ func (s *Store) CreateScope(ctx context.Context, by Actor, org, scope string) er
 		return fmt.Errorf("create scope: %w", err)
 	}
 	return s.change(ctx, by, "createScope", scope, nil, func(ctx context.Context, tx *store.Tx) error {
+		if err := roomFor(ctx, tx, org, scope, sentinel); err != nil {
+			return err
+		}
 		return s.put(ctx, tx, insertSentinel, org, scope, sentinel, "")
 	})
 }
@@ -352,6 +373,7 @@ const (
 	moveSecret   = `UPDATE scoped_secrets SET scope = $4, encrypted_value = $5, key_version = $6, updated_at = $7
 		WHERE org_id = $1 AND scope = $2 AND key = $3`
 	selectScopes = `SELECT DISTINCT scope FROM scoped_secrets WHERE org_id = $1 LIMIT 10000`
+	countSecrets = `SELECT count(*) FROM scoped_secrets WHERE org_id = $1 AND NOT (scope = $2 AND key = $3)`
 	selectKeys   = `SELECT key FROM scoped_secrets WHERE org_id = $1 AND scope = $2 AND key <> $3 LIMIT 10000`
 	selectScope  = `SELECT key, encrypted_value FROM scoped_secrets WHERE org_id = $1 AND scope = $2 ORDER BY key`
 )

@@ -370,3 +370,20 @@ func TestPurgingLeavesTheServersOwn(t *testing.T) {
 		}
 	})
 }
+
+func TestAnOrganisationHasABoundedNumberOfSecrets(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s, ctx, by := newStore(t, db), t.Context(), Actor{UserID: "tok"}
+		must(t, db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO scoped_secrets (org_id, scope, key, encrypted_value, key_version, created_at, updated_at)
+				WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+				SELECT 'o', 's', 'K' || CAST(i AS TEXT), 'x', 1, 1, 1 FROM n`, maxSecrets)
+			return err
+		}))
+		must(t, s.Set(ctx, by, "o", "s", "K1", "changed"))
+		if err := s.Set(ctx, by, "o", "s", "MORE", "v"); !errors.Is(err, ErrInvalid) {
+			t.Errorf("one secret more: %v", err)
+		}
+		must(t, s.Set(ctx, by, "other", "s", "MORE", "v"))
+	})
+}
