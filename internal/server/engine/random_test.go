@@ -294,8 +294,7 @@ SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.status IN ('faile
 }
 
 func TestWhateverHappensEveryRunEndsAndNothingIsLeft(t *testing.T) {
-	db := storetest.SQLite(t)
-	rapid.Check(t, func(rt *rapid.T) {
+	storetest.Check(t, func(t *testing.T, rt *rapid.T, db *store.DB) {
 		b := newBench(t, db)
 		b.must(b.db.Write(t.Context(), wipe))
 		for _, id := range chanceAgents {

@@ -253,24 +253,16 @@ func (m *machine) compare(t *rapid.T, job string, want *row) {
 }
 
 func TestStatementsDoWhatTheModelSays(t *testing.T) {
-	db := storetest.SQLite(t)
-	var selector string
-	err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) (err error) {
-		selector, err = queue.Intern(ctx, tx, label.Selector{Labels: []string{"linux"}})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{db: db, ctx: t.Context(), sel: selector, rows: map[string]*row{}, room: map[string]int{"a": 1, "b": 3}, now: 100}
-		m.write(rt, func(ctx context.Context, tx *store.Tx) error {
+	storetest.Check(t, func(t *testing.T, rt *rapid.T, db *store.DB) {
+		m := &machine{db: db, ctx: t.Context(), rows: map[string]*row{}, room: map[string]int{"a": 1, "b": 3}, now: 100}
+		m.write(rt, func(ctx context.Context, tx *store.Tx) (err error) {
 			for _, table := range []string{"dispatch_queue", "dispatch_attempts"} {
 				if _, err := tx.ExecContext(ctx, "DELETE FROM "+table); err != nil {
 					return err
 				}
 			}
-			return nil
+			m.sel, err = queue.Intern(ctx, tx, label.Selector{Labels: []string{"linux"}})
+			return err
 		})
 		rt.Repeat(rapid.StateMachineActions(m))
 	})

@@ -144,3 +144,27 @@ func TestManyWhoWantTheSameRows(t *testing.T) {
 		}
 	})
 }
+
+func TestTwoNodesNoteAStayAtOnce(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		enqueue(t, db, 1)
+		if _, err := claimAll(t.Context(), db, "n", "job-0"); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for n := range 12 {
+			all.Go(func() {
+				err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+					return queue.NoteStay(ctx, tx, "job-0", queue.Stay{NodeID: fmt.Sprint("node-", n), Since: 11})
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if stays, err := queue.Stays(t.Context(), db.Read(), "job-0"); err != nil || len(stays) != 13 {
+			t.Errorf("%d stays are kept, %v", len(stays), err)
+		}
+	})
+}

@@ -45,11 +45,12 @@ func Stays(ctx context.Context, q store.Querier, jobID string) ([]Stay, error) {
 
 func sameNode(a, b Stay) bool { return a.NodeID == b.NodeID }
 
-// NoteStay keeps that the agent of a job's latest delivery is with a node now, unless it was there before.
+// NoteStay keeps that the agent of a job's latest delivery is with a node now, unless it was there before. The delivery is
+// locked, so that of two nodes that note one at once both are kept.
 func NoteStay(ctx context.Context, tx *store.Tx, jobID string, to Stay) error {
 	var first, moved string
 	var attempt int64
-	err := tx.QueryRowContext(ctx, "SELECT attempt, node_id, moved FROM dispatch_attempts WHERE job_id = $1 ORDER BY attempt DESC LIMIT 1", jobID).
+	err := tx.QueryRowContext(ctx, "SELECT attempt, node_id, moved FROM dispatch_attempts WHERE job_id = $1 ORDER BY attempt DESC LIMIT 1"+tx.ForUpdate(), jobID).
 		Scan(&attempt, &first, &moved)
 	if err != nil {
 		return fmt.Errorf("find the delivery of job %s: %w", jobID, err)

@@ -5,16 +5,19 @@ package storetest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
 
 	"kici/internal/server/store"
 	"kici/internal/testenv"
@@ -33,6 +36,24 @@ func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, SQLite(t)) })
 	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t)) })
 }
+
+// Check has rapid check a property on both engines: as often as it is told to on SQLite, and a few times on PostgreSQL, where
+// each statement takes much longer.
+func Check(t *testing.T, property func(t *testing.T, rt *rapid.T, db *store.DB)) {
+	Each(t, func(t *testing.T, db *store.DB) {
+		checks := flag.Lookup("rapid.checks").Value
+		if often := checks.String(); db.Dialect == store.Postgres {
+			t.Cleanup(func() { _ = checks.Set(often) })
+			if n, err := strconv.Atoi(often); err != nil || checks.Set(strconv.Itoa(max(1, n/postgresChecks))) != nil {
+				t.Fatalf("rapid.checks is %q: %v", often, err)
+			}
+		}
+		rapid.Check(t, func(rt *rapid.T) { property(t, rt, db) })
+	})
+}
+
+// postgresChecks is how much less often a property is checked on PostgreSQL.
+const postgresChecks = 10
 
 // SQLite opens an empty, migrated database in a file of its own.
 func SQLite(t testing.TB) *store.DB {
