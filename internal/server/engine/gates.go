@@ -201,17 +201,31 @@ func namesOfHold(job, kept sql.NullString) (names []string, err error) {
 	return in.Contexts(), err
 }
 
-// occupying counts the jobs that have a slot of a group, and those that wait for one already, which nobody overtakes.
+// occupying counts the jobs that have a slot of a group, and those that wait for one already, which nobody overtakes. Until
+// the transaction ends nobody else counts, so that two who come at once do not both find the last slot free. Those that wait
+// are counted first: one that is given its slot meanwhile counts twice then, and not never.
 func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64, err error) {
-	var waiting int64
-	busy, err := busyIn(ctx, tx, orgID, group)
-	if err != nil {
+	if err := lockSlots(ctx, tx, orgID, group); err != nil {
 		return 0, err
 	}
+	var waiting int64
 	if err := tx.QueryRowContext(ctx, countWaiting, orgID, group).Scan(&waiting); err != nil {
 		return 0, fmt.Errorf("count jobs that wait for a slot of %q: %w", group, err)
 	}
-	return busy + waiting, nil
+	busy, err := busyIn(ctx, tx, orgID, group)
+	return busy + waiting, err
+}
+
+// lockSlots lets one transaction at a time count the slots of a group. SQLite has one writer.
+func lockSlots(ctx context.Context, tx *store.Tx, orgID, group string) error {
+	if tx.Dialect != store.Postgres {
+		return nil
+	}
+	err := tx.Do(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "slots of "+orgID+" "+group)
+	if err != nil {
+		return fmt.Errorf("lock the slots of %q: %w", group, err)
+	}
+	return nil
 }
 
 // busyIn counts the jobs of a group that are queued or with an agent.

@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
@@ -43,14 +45,15 @@ func (in *insertion) jobs(ctx context.Context, tx *store.Tx, jobs []plan.Job, po
 	for _, j := range jobs {
 		in.ids[j.Name] = j.ID
 	}
+	if err := in.intern(ctx, tx, jobs); err != nil {
+		return err
+	}
 	rows := make([][]any, len(jobs))
 	var queued []queue.New
 	for i, j := range jobs {
-		selector, err := in.intern(ctx, tx, j.Selector)
-		if err != nil {
-			return err
-		}
+		selector := in.selectors[j.Selector.Canonical()]
 		at := position + int64(i)*step
+		var err error
 		if rows[i], err = in.row(j, selector, at); err != nil {
 			return fmt.Errorf("insert job %s: %w", j.Name, err)
 		}
@@ -144,14 +147,21 @@ func slotGroup(j plan.Job) sql.NullString {
 	return nullText(ci.CutName(cmp.Or(j.Concurrency, j.Contexts[0])))
 }
 
-func (in *insertion) intern(ctx context.Context, tx *store.Tx, s label.Selector) (string, error) {
-	text := s.Canonical()
-	if id, ok := in.selectors[text]; ok {
-		return id, nil
+// intern stores the selectors of jobs. It does so in one order for all runs: two that bring the same new ones would wait
+// for each other otherwise.
+func (in *insertion) intern(ctx context.Context, tx *store.Tx, jobs []plan.Job) (err error) {
+	demanded := map[string]label.Selector{}
+	for _, j := range jobs {
+		demanded[j.Selector.Canonical()] = j.Selector
 	}
-	id, err := queue.Intern(ctx, tx, s)
-	in.selectors[text] = id
-	return id, err
+	for _, text := range slices.Sorted(maps.Keys(demanded)) {
+		if in.selectors[text] == "" {
+			if in.selectors[text], err = queue.Intern(ctx, tx, demanded[text]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // edges writes needs in order, the first at position. They name jobs that exist by then.

@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"kici/internal/core/ci"
+	"kici/internal/core/label"
 	"kici/internal/core/wire"
+	"kici/internal/decide/plan"
 	"kici/internal/server/engine"
+	"kici/internal/server/queue"
 	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
 )
@@ -101,12 +106,89 @@ func TestACommandThatTheDatabaseGivesUpIsDecidedAgain(t *testing.T) {
 			_, err := b.e.Cancel(ctx, "r", "api_key:1", "", false)
 			cancelled <- err
 		}()
-		for waits := ""; waits == ""; {
-			waits = b.text("SELECT max(pid)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
-		}
+		b.somebodyWaits()
 		_, err := store.Texts(ctx, tx, "SELECT run_id FROM execution_runs FOR UPDATE")
 		return err
 	})
 	b.must(<-cancelled)
 	b.wantJobs(map[string]string{"r/a": "cancelled"})
+}
+
+// Runs that come at once must not each find the slot free that only one of them can have.
+func TestRunsThatComeAtOnceKeepToTheSlotsOfTheirContext(t *testing.T) {
+	each(t, func(b *bench) {
+		b.guard(fakeContexts{"prod": {ConcurrencyLimit: number(2)}})
+		var all []func() error
+		for n := range 10 {
+			r := registration(fmt.Sprint("run-", n), job{name: "a", edit: func(j *plan.Job) { j.Contexts = []string{"prod"} }})
+			all = append(all, func() error { return b.e.Register(b.t.Context(), r) })
+		}
+		atOnce(b.t, nil, all...)
+		if queued := b.list("SELECT id FROM dispatch_queue"); len(queued) != 2 {
+			b.t.Errorf("queued %q", queued)
+		}
+		if held := b.list("SELECT run_id FROM held_runs WHERE status = 'pending'"); len(held) != 8 {
+			b.t.Errorf("held %q", held)
+		}
+	})
+}
+
+// One run that two nodes register at once is one run, and what is done with it is done by both.
+func TestARunThatIsRegisteredByTwoAtOnce(t *testing.T) {
+	each(t, func(b *bench) {
+		for n := range 5 {
+			r := registration(fmt.Sprint("run-", n), job{name: "a"}, job{name: "b", needs: []string{"a"}})
+			var with atomic.Int64
+			register := func() error {
+				return b.e.Register(b.t.Context(), r, func(ctx context.Context, tx *store.Tx) error {
+					tx.After(func() { with.Add(1) })
+					return nil
+				})
+			}
+			atOnce(b.t, nil, register, register, register)
+			if jobs, rows := b.list("SELECT job_id FROM execution_jobs WHERE run_id = $1", r.RunID), b.list("SELECT id FROM dispatch_queue WHERE run_id = $1", r.RunID); len(jobs) != 2 || len(rows) != 1 || with.Load() != 3 {
+				b.t.Errorf("jobs %q, queued %q, done also: %d", jobs, rows, with.Load())
+			}
+		}
+	})
+}
+
+// Runs of one new workflow bring the same new selectors, each in the order of its jobs.
+func TestRunsInternTheirSelectorsInOneOrder(t *testing.T) {
+	b := newBench(t, storetest.Postgres(t))
+	labelled := func(name string) job {
+		return job{name: name, edit: func(j *plan.Job) { j.Selector = label.Selector{Labels: []string{name}} }}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	intern := func(ctx context.Context, name string) error {
+		return b.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+			_, err := queue.Intern(ctx, tx, label.Selector{Labels: []string{name}})
+			return err
+		})
+	}
+	registered := make(chan error, 1)
+	err := b.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		if _, err := queue.Intern(ctx, tx, label.Selector{Labels: []string{"m"}}); err != nil {
+			return err
+		}
+		if err := tx.All(ctx); err != nil {
+			return err
+		}
+		go func() {
+			registered <- b.e.Register(ctx, registration("r", labelled("z"), labelled("m"), labelled("a")))
+		}()
+		b.somebodyWaits()
+		return intern(ctx, "z") // which the run does not have yet
+	})
+	b.must(err)
+	b.must(<-registered)
+}
+
+// somebodyWaits returns once a transaction waits for another.
+func (b *bench) somebodyWaits() {
+	b.t.Helper()
+	for waits := ""; waits == ""; {
+		waits = b.text("SELECT max(pid)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+	}
 }
