@@ -22,6 +22,12 @@ func TestMetricsTellOfRuns(t *testing.T) {
 			`kici_orch_steps_total{status="running"} 2`, `kici_orch_steps_total{status="success"} 2`,
 			`kici_orch_execution_duration_seconds_count 1`, `kici_orch_agents_active 1`, `kici_orchestrator_draining 0`,
 			`kici_orch_dispatch_queue_depth{status="pending"} 0`, `kici_orch_stale_runs_current 0`, `kici_orch_declared_hosts_unreachable 0`,
+			`kici_orch_dispatch_queue_depth{status="dispatched"} 0`, `kici_orch_executions_total{status="cancelled"} 0`, `kici_orch_steps_total{status="failed"} 0`,
+			`kici_orch_steps_total{status="skipped"} 0`, `kici_orch_stale_runs_detected_total 0`, `kici_orch_stale_detection_duration_seconds_count 0`,
+			`kici_orch_build_duration_seconds_count 0`, `kici_orch_source_cache_hits_total 0`, `kici_orch_source_cache_misses_total 0`,
+			`kici_orch_dep_cache_hits_total 0`, `kici_orch_dep_cache_misses_total 0`, `kici_orch_dedup_hits_total 0`,
+			`kici_orch_install_secrets_decisions_total{decision="reject",reason="secret"} 0`,
+			`kici_orch_install_secrets_contributor_stripped_total{trust_tier="unknown"} 0`,
 		}
 		servertest.Await(t, "the counters", func() bool {
 			text := metrics(t, s.URL())

@@ -234,3 +234,39 @@ func TestContextsOfAnyNameCanBeReached(t *testing.T) {
 		}
 	})
 }
+
+// TestNoContextOfAHeldRunIsDeletedWhilePeopleDecide looks at the contexts of a job and at those of install secrets.
+func TestNoContextOfAHeldRunIsDeletedWhilePeopleDecide(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		call(t, s, s.Admin, "POST", contextsPath, `{"orgId":"default","name":"guards","type":"glob","globPattern":"prod/*","requiredReviewers":["anna"]}`).want(t, 201, "")
+		call(t, s, s.Admin, "POST", contextsPath, `{"orgId":"default","name":"base"}`).want(t, 201, "")
+		for _, name := range []string{"guards", "base"} {
+			call(t, s, s.Admin, "POST", contextsPath+"/"+name+"/bind", `{"orgId":"default","scopePattern":"a"}`).want(t, 201, "")
+		}
+		call(t, s, s.Admin, "PUT", "/api/v1/admin/secrets/default/a/TOKEN", `{"value":"v"}`).want(t, 200, "")
+		for run, register := range map[string]func() error{
+			"job": func() error { return s.inContext(t, "job", "base", "prod/eu") },
+			"install": func() error {
+				j := plan.Job{ID: "install-build", Name: "build", BaseName: "build", Selector: label.Selector{Labels: []string{"linux"}}, Config: []byte(`{}`)}
+				return s.Engine.Register(t.Context(), engine.Registration{RunID: "install", OrgID: "default", RoutingKey: scopedKey, Provider: "local", Repo: "app",
+					Ref: "main", SHA: "abc", TriggerEvent: "push", Plan: plan.Plan{Workflow: "ci", Jobs: []plan.Job{j},
+						Secrets: plan.WorkflowSecrets{InstallEnv: []string{"base:TOKEN", "prod/eu:TOKEN"}}}})
+			},
+		} {
+			check(t, register())
+			for _, name := range []string{"guards", "base"} {
+				call(t, s, s.Admin, "DELETE", contextsPath+"/"+name+"?orgId=default", nil).want(t, 409, "Context has 1 pending held run(s)")
+			}
+			held := decode[adminwire.HeldRunList](t, call(t, s, s.Admin, "GET", "/api/v1/admin/held-runs?runId="+run, nil))
+			if len(held.HeldRuns) != 1 {
+				t.Fatalf("%s: holds %+v", run, held)
+			}
+			call(t, s, s.Admin, "POST", "/api/v1/admin/held-runs/decision", adminwire.HoldAnswer{HoldID: held.HeldRuns[0].ID, Decision: "approve", As: "anna"}).want(t, 200, "released")
+			call(t, s, s.Admin, "GET", "/api/v1/admin/queue?status=pending", nil).want(t, 200, run)
+		}
+		for _, name := range []string{"guards", "base"} {
+			call(t, s, s.Admin, "DELETE", contextsPath+"/"+name+"?orgId=default", nil).want(t, 200, "deleted")
+		}
+	})
+}
