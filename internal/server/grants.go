@@ -62,14 +62,16 @@ func (s jobSecrets) grant(ctx context.Context, in engine.Input, agentID string) 
 		return g, err
 	}
 	if !decide.Withheld(in.Tier) {
-		flat, err := s.store.ResolveFor(ctx, job, in.OrgID, []string{secrets.DefaultScope})
+		flat, err := s.store.ResolveFor(ctx, job, in.OrgID, []string{secrets.DefaultScope}, secrets.AskRunPublicKey(in.RunID, &g.RunPublicKey))
 		if err != nil {
 			return g, err
 		}
 		maps.Copy(g.Secrets, flat)
 	}
 	maps.Copy(g.Secrets, merged.Secrets)
-	g.RunPublicKey, err = s.store.RunPublicKey(ctx, in.RunID)
+	if g.RunPublicKey == "" {
+		g.RunPublicKey, err = s.store.RunPublicKey(ctx, in.RunID)
+	}
 	return g, err
 }
 

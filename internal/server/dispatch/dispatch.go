@@ -36,7 +36,7 @@ type Settings struct {
 
 // Engine is what the dispatcher needs of the engine.
 type Engine interface {
-	Input(ctx context.Context, jobID string) (engine.Input, error)
+	Complete(ctx context.Context, stored engine.Stored) (engine.Input, error)
 	CannotDispatch(ctx context.Context, jobID, category, message string) error
 	Unsent(ctx context.Context, agentID, jobID string) error
 }
@@ -240,14 +240,14 @@ func vacancies(agents []Agent, held map[string]int) []vacancy {
 // give claims what was decided and sends what it got, and tells how much that was. An error concerns some of the jobs;
 // the others have been sent.
 func (d *Dispatcher) give(ctx context.Context, offers []offer, lost map[string]bool) (given int, err error) {
-	claimed, err := d.claim(ctx, offers)
+	claimed, stored, err := d.claim(ctx, offers)
 	if err != nil {
 		return 0, err
 	}
 	var failed error
-	for _, o := range offers {
+	for i, o := range offers {
 		if slices.Contains(claimed, o.jobID) {
-			connected, err := d.send(ctx, o.jobID, o.agent)
+			connected, err := d.send(ctx, o.jobID, stored[i], o.agent)
 			failed = errors.Join(failed, err)
 			if !connected {
 				lost[o.agent.ConnectionID] = true
@@ -269,25 +269,28 @@ func (d *Dispatcher) selector(ctx context.Context, id string) (label.Selector, e
 	return s, nil
 }
 
-// claim takes the offered jobs, in one transaction, and lists those that it got.
-func (d *Dispatcher) claim(ctx context.Context, offers []offer) (claimed []string, err error) {
+// claim takes the offered jobs, in one transaction, lists those that it got, and reads what is stored of each offer.
+func (d *Dispatcher) claim(ctx context.Context, offers []offer) (claimed []string, stored []engine.Stored, err error) {
 	now := d.clock.Millis()
 	rows := make([]queue.Offer, len(offers))
+	stored = make([]engine.Stored, len(offers))
+	asks := make([]store.Ask, len(offers))
 	for i, o := range offers {
 		rows[i] = queue.Offer{JobID: o.jobID, AgentID: o.agent.ID, Room: o.room}
+		asks[i] = engine.AskStored(o.jobID, &stored[i])
 	}
 	err = d.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		claimed, err = queue.ClaimAll(ctx, tx, rows, d.settings.NodeID, queue.Moment{Now: now, AsOf: d.asOf(d.settings.QueueTimeout),
-			AckDeadline: now + d.settings.AckTimeout.Milliseconds()})
+			AckDeadline: now + d.settings.AckTimeout.Milliseconds()}, asks...)
 		return err
 	})
-	return claimed, err
+	return claimed, stored, err
 }
 
 // send builds the frame of a claimed job and writes it, and reports whether the agent's connection stands. A job whose
 // frame cannot be built ends with the reason; one whose frame cannot be written goes back in line.
-func (d *Dispatcher) send(ctx context.Context, jobID string, a Agent) (connected bool, err error) {
-	frame, err := d.frame(ctx, jobID, a)
+func (d *Dispatcher) send(ctx context.Context, jobID string, stored engine.Stored, a Agent) (connected bool, err error) {
+	frame, err := d.frame(ctx, jobID, stored, a)
 	if unusable, ok := errors.AsType[*unusableError](err); ok {
 		return true, d.fail(ctx, jobID, unusable)
 	}

@@ -37,8 +37,8 @@ func NotInstallable(err error) error {
 
 // frame builds the dispatch of a job: what is stored with it, and what is resolved only now, its secrets and what the
 // jobs that it needs have left.
-func (d *Dispatcher) frame(ctx context.Context, jobID string, a Agent) (wire.JobDispatch, error) {
-	in, err := d.engine.Input(ctx, jobID)
+func (d *Dispatcher) frame(ctx context.Context, jobID string, stored engine.Stored, a Agent) (wire.JobDispatch, error) {
+	in, err := d.engine.Complete(ctx, stored)
 	if err != nil {
 		return wire.JobDispatch{}, err
 	}

@@ -34,43 +34,65 @@ type Input struct {
 	Bases        []string // base names of the jobs it needs, in order
 }
 
+// Stored is what the rows of a job and of its run give to its dispatch.
+type Stored struct {
+	in                        Input
+	config, contexts          string
+	event, source, tier, kept sql.NullString
+	needs, found              bool
+}
+
+// AskStored asks for what is stored of a job.
+func AskStored(jobID string, s *Stored) store.Ask {
+	return store.Ask{Query: selectInput, Args: []any{jobID}, Row: func(r store.Row) error {
+		s.in.JobID, s.found = jobID, true
+		return r.Scan(&s.in.RunID, &s.in.JobName, &s.in.Kind, &s.in.OrgID, &s.in.RoutingKey, &s.in.Repo, &s.in.CloneURL, &s.in.Ref, &s.in.SHA,
+			&s.in.RequestID, &s.config, &s.event, &s.contexts, &s.source, &s.tier, &s.kept, &s.needs)
+	}}
+}
+
 // Input reads what a dispatch of the job carries.
 func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
-	in := Input{JobID: jobID}
-	var config, contexts string
-	var event, source, tier, kept sql.NullString
-	var needs bool
-	err := e.db.Read().QueryRowContext(ctx, selectInput, jobID).Scan(&in.RunID, &in.JobName, &in.Kind, &in.OrgID, &in.RoutingKey, &in.Repo,
-		&in.CloneURL, &in.Ref, &in.SHA, &in.RequestID, &config, &event, &contexts, &source, &tier, &kept, &needs)
-	if err != nil {
-		return in, fmt.Errorf("read job %s for its dispatch: %w", jobID, err)
+	var s Stored
+	err := e.db.Read().All(ctx, AskStored(jobID, &s))
+	if err == nil && !s.found {
+		err = sql.ErrNoRows
 	}
-	if err := json.Unmarshal([]byte(contexts), &in.Contexts); err != nil {
+	if err != nil {
+		return Input{}, fmt.Errorf("read job %s for its dispatch: %w", jobID, err)
+	}
+	return e.Complete(ctx, s)
+}
+
+// Complete makes of what is stored of a job what its dispatch carries.
+func (e *Engine) Complete(ctx context.Context, s Stored) (Input, error) {
+	in, jobID := s.in, s.in.JobID
+	if err := json.Unmarshal([]byte(s.contexts), &in.Contexts); err != nil {
 		return in, fmt.Errorf("decode contexts of job %s: %w", jobID, err)
 	}
-	in.Tier = ci.Tier(tier.String)
-	secrets, err := decodeSecrets(kept)
+	in.Tier = ci.Tier(s.tier.String)
+	secrets, err := decodeSecrets(s.kept)
 	if err != nil {
 		return in, err
 	}
 	in.Workflow = secrets.WorkflowSecrets
 	in.Contexts = in.Workflow.MergeOrder(in.Contexts)
 	var up upstreams
-	if needs {
+	if s.needs {
 		if up, err = upstreamsOf(ctx, e.db.Read(), jobID); err != nil {
 			return in, err
 		}
 	}
 	in.Upstreams, in.UpstreamIDs, in.Bases = up.jobs, up.ids, up.bases
-	in.Config = json.RawMessage(config)
+	in.Config = json.RawMessage(s.config)
 	if in.CacheScope, err = cacheScope(in.Config); err != nil { // before the event joins, which may be large
 		return in, fmt.Errorf("decode configuration of job %s: %w", jobID, err)
 	}
-	if event.Valid {
-		in.Config = with(in.Config, "event", event.String)
+	if s.event.Valid {
+		in.Config = with(in.Config, "event", s.event.String)
 	}
-	if source.Valid && event.Valid { // a generated job is made again from what its generator saw
-		in.Config = with(in.Config, "dynamicSource", string(with(json.RawMessage(source.String), "event", event.String)))
+	if s.source.Valid && s.event.Valid { // a generated job is made again from what its generator saw
+		in.Config = with(in.Config, "dynamicSource", string(with(json.RawMessage(s.source.String), "event", s.event.String)))
 	}
 	return in, in.addUpstreams(up)
 }

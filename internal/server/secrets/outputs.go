@@ -52,14 +52,19 @@ func (s *Store) RunPublicKey(ctx context.Context, runID string) (string, error) 
 		return "", ErrNotConfigured
 	}
 	var public string
-	err := s.db.Read().QueryRowContext(ctx, selectPublicKey, runID).Scan(&public)
-	if errors.Is(err, sql.ErrNoRows) {
+	err := s.db.Read().All(ctx, AskRunPublicKey(runID, &public))
+	if err == nil && public == "" {
 		public, err = s.giveRunKey(ctx, runID)
 	}
 	if err != nil {
 		return "", fmt.Errorf("key of run %s: %w", runID, err)
 	}
 	return public, nil
+}
+
+// AskRunPublicKey asks for the key of a run, if it has one already.
+func AskRunPublicKey(runID string, public *string) store.Ask {
+	return store.Ask{Query: selectPublicKey, Args: []any{runID}, Row: func(r store.Row) error { return r.Scan(public) }}
 }
 
 // runKey is a key pair of a run, the private half as it is stored.

@@ -28,7 +28,7 @@ func (s *Store) Resolve(ctx context.Context, org string, scopes []string) (map[s
 }
 
 // ResolveFor is Resolve for a known job: of allowed resolutions one run in a hundred is audited.
-func (s *Store) ResolveFor(ctx context.Context, job Job, org string, scopes []string) (map[string]string, error) {
+func (s *Store) ResolveFor(ctx context.Context, job Job, org string, scopes []string, also ...store.Ask) (map[string]string, error) {
 	if org == SystemOrg || slices.ContainsFunc(scopes, reservedScope) {
 		return nil, s.refuse(ctx, job, org)
 	}
@@ -37,16 +37,14 @@ func (s *Store) ResolveFor(ctx context.Context, job Job, org string, scopes []st
 	}
 	ordered := slices.Clone(scopes)
 	slices.SortStableFunc(ordered, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
-	values := map[string]string{}
-	for _, scope := range ordered {
-		if err := s.collect(ctx, org, strings.TrimPrefix(scope, backendHead), values); err != nil {
-			return nil, fmt.Errorf("resolve secrets: %w", err)
-		}
+	values, err := s.collect(ctx, org, ordered, also)
+	if err != nil {
+		return nil, fmt.Errorf("resolve secrets: %w", err)
 	}
 	if len(values) == 0 || !sampled(job) {
 		return values, nil
 	}
-	err := s.audit(ctx, AuditEntry{
+	err = s.audit(ctx, AuditEntry{
 		Action: "resolve", Context: strings.Join(scopes, ","), Keys: slices.Sorted(maps.Keys(values)),
 		Outcome: outcomeAllowed, RunID: job.RunID, JobID: job.JobID,
 	})
@@ -58,23 +56,30 @@ func (s *Store) ResolveFor(ctx context.Context, job Job, org string, scopes []st
 
 func reservedScope(scope string) bool { return internal(strings.TrimPrefix(scope, backendHead)) }
 
-// collect adds the secrets of a scope whose keys are not there yet.
-func (s *Store) collect(ctx context.Context, org, scope string, values map[string]string) error {
-	rows, err := readScope(ctx, s.db.Read(), org, scope, "")
-	if err != nil {
-		return err
+// collect opens the secrets of scopes. Of a key in several of them the first counts.
+func (s *Store) collect(ctx context.Context, org string, scopes []string, also []store.Ask) (map[string]string, error) {
+	found := make([][]row, len(scopes))
+	asks := slices.Clip(also)
+	for i, scope := range scopes {
+		asks = append(asks, askScope(org, strings.TrimPrefix(scope, backendHead), "", &found[i]))
 	}
-	for _, r := range rows {
-		if _, there := values[r.key]; there || r.key == sentinel {
-			continue
-		}
-		value, err := s.keys.Open(r.envelope, place(org, scope, r.key))
-		if err != nil {
-			return err
-		}
-		values[r.key] = string(value)
+	if err := s.db.Read().All(ctx, asks...); err != nil {
+		return nil, err
 	}
-	return nil
+	values := map[string]string{}
+	for i, scope := range scopes {
+		for _, r := range found[i] {
+			if _, there := values[r.key]; there || r.key == sentinel {
+				continue
+			}
+			value, err := s.keys.Open(r.envelope, place(org, strings.TrimPrefix(scope, backendHead), r.key))
+			if err != nil {
+				return nil, err
+			}
+			values[r.key] = string(value)
+		}
+	}
+	return values, nil
 }
 
 // refuse names the namespace only: whoever probes learns nothing about what is in it.

@@ -345,21 +345,19 @@ type row struct {
 }
 
 // readScope reads all rows of a scope, the sentinel too, in the order of their keys.
-func readScope(ctx context.Context, q store.Querier, org, scope, lock string) ([]row, error) {
-	rows, err := q.QueryContext(ctx, selectScope+lock, org, scope)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []row
-	for rows.Next() {
-		var r row
-		if err := rows.Scan(&r.key, &r.envelope); err != nil {
-			return nil, err
-		}
-		out = append(out, r)
-	}
-	return out, rows.Err()
+func readScope(ctx context.Context, q store.Querier, org, scope, lock string) (out []row, err error) {
+	err = q.All(ctx, askScope(org, scope, lock, &out))
+	return out, err
+}
+
+// askScope is readScope among other questions.
+func askScope(org, scope, lock string, into *[]row) store.Ask {
+	return store.Ask{Query: selectScope + lock, Args: []any{org, scope}, Row: func(r store.Row) error {
+		var one row
+		err := r.Scan(&one.key, &one.envelope)
+		*into = append(*into, one)
+		return err
+	}}
 }
 
 const (
