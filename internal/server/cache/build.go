@@ -21,20 +21,25 @@ type Built struct {
 // Built looks for what a build for this identity has packed before, and counts as a use of it. Links end after
 // blob.ReadLifetime, so they are asked for when the job is given to its agent.
 func (c *Cache) Built(ctx context.Context, id Identity, b Build) (Built, error) {
-	source, err := c.lookUp(ctx, id, kindSource, b, &c.sourceHits, &c.sourceMisses)
+	if b.ContentHash == "" && b.LockfileHash == "" {
+		return Built{}, nil
+	}
+	after := c.after(c.limits(ctx, id.OrgID).BuildTTL)
+	source, err := c.lookUp(ctx, id, kindSource, b, after, &c.sourceHits, &c.sourceMisses)
 	if err != nil {
 		return Built{}, err
 	}
-	deps, err := c.lookUp(ctx, id, kindDeps, b, &c.depsHits, &c.depsMisses)
+	deps, err := c.lookUp(ctx, id, kindDeps, b, after, &c.depsHits, &c.depsMisses)
 	return Built{SourceURL: source.link, DepsURL: deps.link, DepsHash: deps.hash}, err
 }
 
-func (c *Cache) lookUp(ctx context.Context, id Identity, kind string, b Build, hits, misses *atomic.Int64) (found, error) {
+// lookUp looks for what was used at that time or later.
+func (c *Cache) lookUp(ctx context.Context, id Identity, kind string, b Build, after int64, hits, misses *atomic.Int64) (found, error) {
 	key := b.key(kind)
 	if key == "" {
 		return found{}, nil
 	}
-	f, ok, err := c.grant(ctx, id.readable(kind), wish{text: key}, c.after(c.limits(ctx, id.OrgID).BuildTTL))
+	f, ok, err := c.grant(ctx, id.readable(kind), wish{text: key}, after)
 	switch {
 	case err != nil:
 		return found{}, err
