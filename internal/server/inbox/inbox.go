@@ -246,8 +246,7 @@ func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery, seat bool)
 type row struct {
 	values  []any
 	headers string
-	node    string // whose lease it begins with, if any
-	attempt int
+	lease   Lease // that it begins with, if any
 }
 
 // newRow makes the row of a delivery, whose texts it cuts to what is stored.
@@ -261,16 +260,15 @@ func (in *Inbox) newRow(d *Delivery, seat bool) (row, error) {
 	if d.Payload == nil {
 		d.Payload = []byte{} // an empty body is a body
 	}
-	var until int64
 	if seat {
-		r.node, until, r.attempt = in.opts.NodeID, d.ReceivedAt+in.opts.LeaseTime.Milliseconds(), 1
+		r.lease = Lease{node: in.opts.NodeID, until: d.ReceivedAt + in.opts.LeaseTime.Milliseconds(), Attempt: 1}
 	}
 	r.values = []any{d.ID, d.OrgID, d.RoutingKey, d.SourceID, d.Event, d.Action, r.headers, d.Payload, d.RequestID, d.ReceivedAt,
-		d.ReceivedAt + in.opts.DedupTTL.Milliseconds(), r.node, until, r.attempt}
+		d.ReceivedAt + in.opts.DedupTTL.Milliseconds(), r.lease.node, r.lease.until, r.lease.Attempt}
 	return r, nil
 }
 
-func (r row) work(d Delivery) (Work, error) { return leased(d, r.headers, r.node, r.attempt) }
+func (r row) work(d Delivery) (Work, error) { return leased(d, r.headers, r.lease) }
 
 // Seen tells whether the source's idempotency key is still remembered.
 func (in *Inbox) Seen(ctx context.Context, sourceID, key string) (bool, error) {
@@ -370,12 +368,14 @@ const insertLog = logRow + "DO NOTHING"
 // upsertLog changes what belongs to the processing; the payload's columns belong to the first write.
 const upsertLog = logRow + `DO UPDATE SET status = excluded.status, matched_count = 0, run_id = NULL, error_message = NULL`
 
-const purgeClaims = `DELETE FROM inbox WHERE delivery_id IN
+// What is purged says so twice: where somebody else changes a row meanwhile, PostgreSQL asks again of the row itself, and not
+// of how it was found. A delivery that has just been taken in again would go with its old claim otherwise.
+const purgeClaims = `DELETE FROM inbox WHERE expires_at <= $1 AND state <> 'waiting' AND delivery_id IN
 	(SELECT delivery_id FROM inbox WHERE expires_at <= $1 AND state <> 'waiting' ORDER BY expires_at LIMIT $2)`
 
 const purgeLog = `DELETE FROM event_log WHERE (org_id, delivery_id) IN
 	(SELECT org_id, delivery_id FROM event_log l WHERE received_at <= $1
 		AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.delivery_id = l.delivery_id AND i.state = 'waiting') ORDER BY received_at LIMIT $2)`
 
-const purgeKeys = `DELETE FROM idempotency_keys WHERE (source_id, key) IN
+const purgeKeys = `DELETE FROM idempotency_keys WHERE expires_at <= $1 AND (source_id, key) IN
 	(SELECT source_id, key FROM idempotency_keys WHERE expires_at <= $1 LIMIT $2)`

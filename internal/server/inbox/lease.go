@@ -20,6 +20,7 @@ type Lease struct {
 	sourceID   string
 	routingKey string
 	node       string
+	until      int64 // epoch milliseconds
 	Attempt    int
 }
 
@@ -74,9 +75,11 @@ func (in *Inbox) take(ctx context.Context, id string) (Work, error) {
 	var d Delivery
 	var headers string
 	var attempt int
+	var until int64
 	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		now := in.clock.Millis()
-		err := tx.QueryRowContext(ctx, takeDelivery, id, in.opts.NodeID, now+in.opts.LeaseTime.Milliseconds(), now).Scan(
+		until = now + in.opts.LeaseTime.Milliseconds()
+		err := tx.QueryRowContext(ctx, takeDelivery, id, in.opts.NodeID, until, now).Scan(
 			&d.ID, &d.OrgID, &d.RoutingKey, &d.SourceID, &d.Event, &d.Action, &headers, &d.Payload, &d.RequestID,
 			&d.ReceivedAt, &attempt)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -87,16 +90,17 @@ func (in *Inbox) take(ctx context.Context, id string) (Work, error) {
 	if err != nil {
 		return Work{}, err
 	}
-	return leased(d, headers, in.opts.NodeID, attempt)
+	return leased(d, headers, Lease{node: in.opts.NodeID, until: until, Attempt: attempt})
 }
 
 // leased is the work that a row is, with the headers as they stand there.
-func leased(d Delivery, headers, node string, attempt int) (Work, error) {
+func leased(d Delivery, headers string, l Lease) (Work, error) {
 	d.Provider, d.Key, d.Window, d.Headers = "", "", 0, nil
 	if err := json.Unmarshal([]byte(headers), &d.Headers); err != nil {
 		return Work{}, fmt.Errorf("stored headers: %w", err)
 	}
-	return Work{d, Lease{deliveryID: d.ID, orgID: d.OrgID, sourceID: d.SourceID, routingKey: d.RoutingKey, node: node, Attempt: attempt}}, nil
+	l.deliveryID, l.orgID, l.sourceID, l.routingKey = d.ID, d.OrgID, d.SourceID, d.RoutingKey
+	return Work{d, l}, nil
 }
 
 // Finish ends a delivery within the caller's transaction. Error: ErrLeaseLost, upon which the caller rolls back.
@@ -181,9 +185,10 @@ func (in *Inbox) write(ctx context.Context, lease Lease, what string, fn func(ct
 	return nil
 }
 
-// change runs a statement on the leased row. The attempt is the fence: it differs for each lease of a delivery.
+// change runs a statement on the leased row. The attempt and the end are the fence. The attempt alone is none: a delivery that
+// was released, or returned, counts it again.
 func (l Lease) change(ctx context.Context, tx *store.Tx, statement string, args ...any) error {
-	return tx.DoOne(ctx, ErrLeaseLost, statement, append([]any{l.deliveryID, l.node, l.Attempt}, args...)...)
+	return tx.DoOne(ctx, ErrLeaseLost, statement, append([]any{l.deliveryID, l.node, l.Attempt, l.until}, args...)...)
 }
 
 func (l Lease) log(ctx context.Context, tx *store.Tx, r Result) error {
@@ -198,11 +203,11 @@ const takeDelivery = `UPDATE inbox SET lease_node = $2, lease_until = $3, attemp
 	WHERE delivery_id = $1 AND state = 'waiting' AND lease_until <= $4
 	RETURNING delivery_id, org_id, routing_key, source_id, event, action, headers, payload, request_id, received_at, attempts`
 
-const stillLeased = ` WHERE delivery_id = $1 AND lease_node = $2 AND attempts = $3 AND state = 'waiting'`
+const stillLeased = ` WHERE delivery_id = $1 AND lease_node = $2 AND attempts = $3 AND lease_until = $4 AND state = 'waiting'`
 
-const finishDelivery = `UPDATE inbox SET state = 'done', last_error = $4` + stillLeased
+const finishDelivery = `UPDATE inbox SET state = 'done', last_error = $5` + stillLeased
 
-const retryDelivery = `UPDATE inbox SET lease_node = '', lease_until = $4, last_error = $5` + stillLeased
+const retryDelivery = `UPDATE inbox SET lease_node = '', lease_until = $5, last_error = $6` + stillLeased
 
 const releaseDelivery = `UPDATE inbox SET state = 'released'` + stillLeased
 
