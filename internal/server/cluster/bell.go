@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"kici/internal/kit/service"
 	"kici/internal/server/store"
@@ -112,6 +113,9 @@ func (b *Bell) notifyOnce(ctx context.Context) error {
 			word = append(word, l.name)
 		}
 	}
+	if len(word) == 1 {
+		return nil // all of it went with the word before
+	}
 	ctx, cancel := context.WithTimeout(ctx, databaseTime)
 	defer cancel()
 	_, err := b.db.Read().ExecContext(ctx, "SELECT pg_notify($1, $2)", channel, strings.Join(word, " "))
@@ -140,10 +144,11 @@ func (b *Bell) listen(ctx context.Context) error {
 }
 
 func (b *Bell) connect(ctx context.Context) (*pgx.Conn, error) {
-	config, err := pgx.ParseConfig(b.url)
+	pool, err := pgxpool.ParseConfig(b.url) // the URL is that of a pool, whose settings are nothing to the database
 	if err != nil {
 		return nil, errors.New("listen to other nodes: the database URL cannot be read") // its error may repeat the password
 	}
+	config := pool.ConnConfig
 	config.RuntimeParams["application_name"] = "kici-listen"
 	ctx, cancel := context.WithTimeout(ctx, databaseTime)
 	defer cancel()

@@ -57,6 +57,13 @@ func TestABellWakesEveryNode(t *testing.T) {
 	a.await(t, "the other way")
 }
 
+func TestABellTakesTheURLOfAPool(t *testing.T) {
+	url := storetest.PostgresURL(t) + "&pool_max_conns=3"
+	a, b := newRinger(t, url, "a"), newRinger(t, url, "b")
+	a.out.Wake()
+	b.await(t, "elsewhere")
+}
+
 func TestABellListensAgainAfterALostConnection(t *testing.T) {
 	url := storetest.PostgresURL(t)
 	a, b := newRinger(t, url, "a"), newRinger(t, url, "b")
