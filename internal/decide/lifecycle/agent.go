@@ -31,8 +31,13 @@ func Started(run Run, job Job, agent string, now int64) Outcome {
 	case !job.Row.heldBy(agent):
 		return ignored("the job is with another agent")
 	}
-	var o Outcome
-	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowStart})
+	o := Outcome{Rows: []RowChange{{JobID: job.ID, Op: RowStart}}}
+	o.begin(run, job, agent, now)
+	return o
+}
+
+// begin is that a job runs, with what it means for its run.
+func (o *Outcome) begin(run Run, job Job, agent string, now int64) {
 	change := JobChange{JobID: job.ID, AgentID: agent, Heartbeat: now}
 	if job.StartedAt == 0 {
 		change.StartedAt = now
@@ -44,7 +49,6 @@ func Started(run Run, job Job, agent string, now int64) Outcome {
 	if run.Status == ci.RunPending {
 		o.Run = &RunChange{Status: ci.RunRunning, StartedAt: now}
 	}
-	return o
 }
 
 // Cancelling decides about the report that an agent is stopping a job.
@@ -298,7 +302,7 @@ type Return struct {
 	Agent    string
 	Listed   bool  // the agent says that it still holds the job
 	Fresh    bool  // the connection is new, so nothing sent before is still on its way
-	Truthful bool  // the agent lists a job until its end is acknowledged, so one it does not list is lost
+	Truthful bool  // the agent keeps what it says until it is acknowledged, so a job that it does not list is lost
 	Fences   bool  // see Departure
 	Rebooted bool  // its host was about to reboot when it was seen last
 	Deadline int64 // of the recovery, should one begin
@@ -312,7 +316,7 @@ func Returned(run Run, job Job, r Return, now int64) Outcome {
 	}
 	switch {
 	case r.Listed:
-		return reclaim(run, job, agent, now)
+		return reclaim(run, job, r, now)
 	case !r.Fresh:
 		return Outcome{} // the dispatch may be on its way; its deadline decides
 	}
@@ -334,14 +338,14 @@ func Returned(run Run, job Job, r Return, now int64) Outcome {
 	return recovering(job, agent, r.Deadline)
 }
 
-func reclaim(run Run, job Job, agent string, now int64) Outcome {
-	c := JobChange{JobID: job.ID, AgentID: agent, Heartbeat: now}
-	if job.Status == ci.JobRecovering {
-		c.Status = ci.JobRunning
-	}
-	o := Outcome{
-		Rows: []RowChange{{JobID: job.ID, Op: RowReclaim}},
-		Jobs: []JobChange{c},
+// reclaim gives a job back to its agent. One that keeps nothing for later may have said that it began while nobody was there
+// to hear it, and says so no more; any other says when it begins.
+func reclaim(run Run, job Job, r Return, now int64) Outcome {
+	o := Outcome{Rows: []RowChange{{JobID: job.ID, Op: RowReclaim}}}
+	if job.Status == ci.JobRecovering || !r.Truthful {
+		o.begin(run, job, r.Agent, now)
+	} else {
+		o.Jobs = append(o.Jobs, JobChange{JobID: job.ID, AgentID: r.Agent, Heartbeat: now})
 	}
 	if run.Cancel != nil { // the wish to cancel may have been lost with the connection
 		o.Effects = append(o.Effects, cancelFrame(run, job))

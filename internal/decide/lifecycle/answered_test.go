@@ -50,3 +50,29 @@ func TestAnAgentThatTakesAJobAndNeverBeginsItLosesIt(t *testing.T) {
 		t.Errorf("unanswered, which has its own deadline: %+v", o)
 	}
 }
+
+// An agent that keeps nothing for later does not repeat that a job began.
+func TestAJobThatAnAgentComesBackWithRuns(t *testing.T) {
+	tests := []struct {
+		name     string
+		truthful bool
+		job      ci.JobStatus
+		want     ci.JobStatus
+		run      bool // begins with it
+	}{
+		{"it would have said that it began", true, ci.JobPending, "", false},
+		{"what it said may be lost", false, ci.JobPending, ci.JobRunning, true},
+		{"it ran before", true, ci.JobRecovering, ci.JobRunning, true},
+		{"it ran before, and keeps nothing", false, ci.JobRecovering, ci.JobRunning, true},
+		{"it is being stopped", false, ci.JobCancelling, "", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			job := Job{ID: "j", Status: tt.job, Row: &Row{Status: ci.QueueRecovering, AgentID: "a", Unanswered: true}}
+			o := Returned(Run{Status: ci.RunPending}, job, Return{Agent: "a", Listed: true, Fresh: true, Truthful: tt.truthful}, 7)
+			if len(o.Jobs) != 1 || o.Jobs[0].Status != tt.want || (o.Jobs[0].StartedAt == 7) != tt.run || (o.Run != nil) != tt.run || o.Rows[0].Op != RowReclaim {
+				t.Errorf("%+v, run %+v", o, o.Run)
+			}
+		})
+	}
+}

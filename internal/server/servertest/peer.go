@@ -72,14 +72,20 @@ func (p *Peer) SendRaw(raw []byte) {
 // Next gives the next frame. The test fails when the connection ends instead.
 func (p *Peer) Next() wire.Message {
 	p.t.Helper()
+	m, err := wire.DecodeFromServer(p.NextRaw())
+	must(p.t, err)
+	return m
+}
+
+// NextRaw gives the next frame as it came. The test fails when the connection ends instead.
+func (p *Peer) NextRaw() []byte {
+	p.t.Helper()
 	select {
 	case raw, ok := <-p.frames:
 		if !ok {
 			p.t.Fatalf("the connection ended: %s", p.ending())
 		}
-		m, err := wire.DecodeFromServer(raw)
-		must(p.t, err)
-		return m
+		return raw
 	case <-time.After(peerLimit):
 		p.t.Fatal("no frame came")
 	}
@@ -107,15 +113,23 @@ func (p *Peer) Take(ctx context.Context) (wire.Message, bool) {
 // Rest gives the frames that have come and were not read. Call it after Settle or Ending.
 func (p *Peer) Rest() (rest []wire.Message) {
 	p.t.Helper()
+	for _, raw := range p.RestRaw() {
+		m, err := wire.DecodeFromServer(raw)
+		must(p.t, err)
+		rest = append(rest, m)
+	}
+	return rest
+}
+
+// RestRaw is Rest with the frames as they came.
+func (p *Peer) RestRaw() (rest [][]byte) {
 	for {
 		select {
 		case raw, ok := <-p.frames:
 			if !ok {
 				return rest
 			}
-			m, err := wire.DecodeFromServer(raw)
-			must(p.t, err)
-			rest = append(rest, m)
+			rest = append(rest, raw)
 		default:
 			return rest
 		}

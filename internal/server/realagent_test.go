@@ -1,0 +1,262 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"kici/internal/core/wire"
+	"kici/internal/server/servertest"
+)
+
+// realAgent is an agent of the recorded kind: one job at a time, no extension, nothing kept for later.
+type realAgent struct {
+	*performance
+	id     string
+	labels []string
+	peer   *servertest.Peer
+	jobs   map[string]wire.JobDispatch // by name, the newest
+	holds  map[string]bool             // by job id
+}
+
+func (a *realAgent) act(what, which, more string) {
+	a.t.Helper()
+	d := a.jobs[which]
+	switch what {
+	case "joins":
+		if which == "as" {
+			a.id, which, more = more, "", ""
+		}
+		a.join(strings.Fields(which + " " + more))
+	case "registers":
+		a.register()
+	case "is":
+		a.goes(which, more)
+	case "leaves":
+		a.peer.Settle()
+		a.peer.Leave()
+		a.peer = nil
+	case "forgets":
+		clear(a.holds)
+	case "gets":
+		a.gets(which)
+	case "takes":
+		a.jobs[which] = a.agents[strings.TrimPrefix(more, "from ")].jobs[which]
+	case "acks":
+		a.report(d, `{"type":"job.ack"}`)
+	case "starts":
+		a.report(d, `{"type":"job.ack"}`)
+		a.report(d, `{"type":"job.status","state":"running"}`)
+	case "rejects":
+		delete(a.holds, d.JobID)
+		a.report(d, fmt.Sprintf(`{"type":"job.reject","reason":%q}`, more))
+		a.status()
+	case "steps":
+		index, state, _ := strings.Cut(more, " ")
+		a.report(d, fmt.Sprintf(`{"type":"step.status","stepIndex":%s,"stepName":"s%s","state":%q,"data":{"error":{"message":"m","exitCode":1}}}`, index, index, state))
+	case "ends":
+		a.ends(d, more)
+	case "logs":
+		n, err := strconv.Atoi(more)
+		if err != nil {
+			a.fail("%v", err)
+		}
+		for i := range n {
+			a.report(d, fmt.Sprintf(`{"type":"log.chunk","stepIndex":0,"lines":["line %d"]}`, i))
+		}
+	case "asks":
+		a.send(d, `{"type":"step.approval-request","stepIndex":0,"stepName":"s0","clauses":[],"reason":"ship it"`+more+`}`)
+	case "groups":
+		a.send(d, fmt.Sprintf(`{"type":"job.concurrency.report","group":%q}`, more))
+	case "says":
+		a.send(d, more)
+	case "hears":
+		a.hears(which, more)
+	case "stops":
+		a.hears("job.cancel", d.JobID)
+		a.ends(d, "cancelled")
+	default:
+		a.fail("nobody knows how to do this")
+	}
+}
+
+// join registers on a new connection. The registration is what agents of that version send.
+func (a *realAgent) join(labels []string) {
+	a.t.Helper()
+	if len(labels) > 0 {
+		a.labels = labels
+	} else if a.labels == nil {
+		a.labels = []string{"linux"}
+	}
+	a.peer = a.h.Dial(a.t)
+	a.peer.Send(wire.AuthRequest{Token: a.h.Token, ProtocolVersion: wire.Version})
+	a.hears("auth.success", "")
+	a.register()
+	a.hears("register.ack", "")
+	a.peer.Send(wire.ConfigAck{MessageID: uuid.NewString(), AgentID: a.id})
+	a.peer.Send(wire.Heartbeat{Timestamp: 1})
+	a.peer.Settle()
+}
+
+func (a *realAgent) register() {
+	a.t.Helper()
+	m := wire.AgentRegister{MessageID: "register-" + a.id, AgentID: a.id, Hostname: a.id, Version: "0.1.24", Platform: "linux", Arch: "x64",
+		Labels: append(slices.Clone(a.labels), "kici:os:linux", "kici:arch:x64", "kici:arch:amd64", "kici:host:"+a.id)}
+	for _, d := range a.jobs {
+		if a.holds[d.JobID] {
+			m.InFlightJobs = append(m.InFlightJobs, wire.InFlightJob{JobID: d.JobID, RunID: d.RunID})
+		}
+	}
+	a.peer.Send(m)
+}
+
+// goes is the end of a connection: is gone, or is sent away with a code.
+func (a *realAgent) goes(how, more string) {
+	a.t.Helper()
+	if how == "gone" {
+		a.peer.Settle()
+		a.peer.Cut()
+	} else if code, reason := a.peer.Ending(); "away "+strconv.Itoa(code) != more {
+		a.fail("the connection ended with %d %s", code, reason)
+	}
+	a.peer = nil
+}
+
+func (a *realAgent) gets(name string) {
+	a.t.Helper()
+	raw := a.hears("job.dispatch", "")
+	m, err := wire.DecodeFromServer(raw)
+	d, ok := m.(wire.JobDispatch)
+	if err != nil || !ok {
+		a.fail("%v: %s", err, raw)
+	}
+	var c struct{ Name string }
+	if err := json.Unmarshal(d.JobConfig, &c); err != nil {
+		a.fail("%v", err)
+	}
+	if strings.ReplaceAll(c.Name, " ", "") != name {
+		a.fail("got %s", c.Name)
+	}
+	if len(a.holds) > 0 {
+		a.fail("it was given another job while it has one")
+	}
+	a.jobs[name], a.holds[d.JobID] = d, true
+}
+
+// ends reports the end of a job as agents do, with what follows on it.
+func (a *realAgent) ends(d wire.JobDispatch, how string) {
+	a.t.Helper()
+	state, data, _ := strings.Cut(how, " ")
+	if data == "" {
+		data = "{}"
+	}
+	delete(a.holds, d.JobID)
+	a.report(d, fmt.Sprintf(`{"type":"job.status","state":%q,"data":%s}`, state, data))
+	a.report(d, `{"type":"run.event","eventType":"agent.teardown","timestampMs":1.5,"sourceService":"agent","durationMs":null}`)
+	a.status()
+}
+
+func (a *realAgent) status() {
+	if a.peer != nil {
+		a.peer.Send(wire.AgentStatus{MessageID: uuid.NewString(), AgentID: a.id, ActiveJobs: len(a.holds)})
+	}
+}
+
+// report sends a frame that nobody answers, which is lost without a connection, and may come twice.
+func (a *realAgent) report(d wire.JobDispatch, frame string) {
+	a.t.Helper()
+	if a.peer == nil {
+		return
+	}
+	raw := a.frame(d, frame)
+	a.peer.SendRaw(raw)
+	if a.twice {
+		a.peer.SendRaw(raw)
+	}
+}
+
+func (a *realAgent) send(d wire.JobDispatch, frame string) {
+	a.t.Helper()
+	a.peer.SendRaw(a.frame(d, frame))
+}
+
+// frame adds what every frame about a job has.
+func (a *realAgent) frame(d wire.JobDispatch, frame string) []byte {
+	a.t.Helper()
+	if d.JobID == "" {
+		a.fail("it never got the job")
+	}
+	return fmt.Appendf(nil, `{"messageId":%q,"runId":%q,"jobId":%q,"timestamp":1.5,%s`, uuid.NewString(), d.RunID, d.JobID, strings.TrimPrefix(frame, "{"))
+}
+
+// hears takes the next frame and requires that an agent of this kind can take it.
+func (a *realAgent) hears(kind, text string) []byte {
+	a.t.Helper()
+	raw := a.peer.NextRaw()
+	if problem := unfit(raw); problem != "" {
+		a.fail("no such agent takes %s: %s", raw, problem)
+	}
+	var m struct{ Type string }
+	if err := json.Unmarshal(raw, &m); err != nil || m.Type != kind || !strings.Contains(string(raw), text) {
+		a.fail("it heard %s", raw)
+	}
+	return raw
+}
+
+// required are the members without which the recorded agents drop a frame, or do nothing with it.
+var required = map[string]string{
+	"auth.success": "connectionId", "register.ack": "agentId labels scalerManaged", "job.cancel": "messageId runId jobId reason",
+	"job.dispatch":           "messageId runId jobId repoUrl ref sha lockFileUrl jobConfig timestamp orgId repoId",
+	"job.concurrency.ack":    "requestId action",
+	"step.approval-resolved": "requestId runId jobId stepIndex outcome", "cache.user.restore.response": "requestId hit",
+	"cache.user.save.response": "requestId skip", "cache.upload.response": "requestId uploadUrl",
+	"event.emit.response": "requestId", "agent.api.response": "requestId",
+}
+
+// unfit says what the recorded agents would not take of a frame, "" when they take it.
+func unfit(raw []byte) string {
+	var m map[string]any
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return err.Error()
+	}
+	kind, _ := m["type"].(string)
+	members, known := required[kind]
+	if !known {
+		return "they do not know the type"
+	}
+	for name := range strings.FieldsSeq(members) {
+		if m[name] == nil {
+			return "they need " + name
+		}
+	}
+	if m["features"] != nil || m["action"] == wire.ConcurrencyWait {
+		return "they cannot do that"
+	}
+	delete(m, "jobConfig") // it is opaque to their schema, and the sender's payload is in it
+	return null(m)
+}
+
+// null finds a member that is null, which their schema takes nowhere.
+func null(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case map[string]any:
+		for name, member := range v {
+			if problem := null(member); problem != "" {
+				return name + " is " + problem
+			}
+		}
+	case []any:
+		for _, member := range v {
+			if problem := null(member); problem != "" {
+				return problem
+			}
+		}
+	}
+	return ""
+}
