@@ -186,6 +186,7 @@ type theatre struct {
 type actor struct {
 	*servertest.Peer
 	performs sync.Mutex // held from a dispatch to the end of what the agent does with it
+	gone     bool       // it has left; what still came for it is given to another, since it answers no more
 }
 
 // happen lets events follow on what an actor did, who is nil before the play.
@@ -231,6 +232,7 @@ func (th *theatre) leave(conn int, by *actor) {
 				peer.performs.Lock()
 				defer peer.performs.Unlock()
 			}
+			peer.gone = true
 			peer.Leave()
 			return
 		}
@@ -254,6 +256,9 @@ func (th *theatre) act(peer *actor) {
 func (th *theatre) perform(peer *actor, d wire.JobDispatch) {
 	peer.performs.Lock()
 	defer peer.performs.Unlock()
+	if peer.gone {
+		return
+	}
 	s := th.cast(d)
 	for _, a := range s.actions {
 		if a.await != "" {

@@ -75,6 +75,25 @@ func TestPlaysOfLosses(t *testing.T) {
 			a joins
 			a starts build
 			a ends build success`, want: []string{"success build=success"}},
+		{name: "leaves in order before its answer", lock: one, attempts: 2, lines: `
+			a joins
+			push
+			a gets build
+			a leaves
+			a forgets
+			build waits no_agent
+			b joins
+			b gets build
+			b starts build
+			b ends build success`, want: []string{"success build=success"}},
+		{name: "leaves in order with a job that runs", change: lostSoon, lock: one, attempts: 1, lines: `
+			a joins
+			push
+			a gets build
+			a starts build
+			a leaves
+			b joins
+			build becomes failed`, want: []string{"failed build=failed"}},
 		{name: "answered, gone, and another is there", change: lostSoon, lock: one, attempts: 1, lines: `
 			a joins
 			push

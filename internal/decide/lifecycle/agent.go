@@ -216,6 +216,7 @@ func AckExpired(run Run, job Job, agent string, now int64) Outcome {
 type Departure struct {
 	Agent     string
 	SingleUse bool  // it never comes back
+	Left      bool  // it closed the connection in order, so what it had to say before has been heard
 	Fences    bool  // it starts nothing before its answer to the dispatch was acknowledged, and may at once after that
 	Reboots   bool  // its host was about to reboot
 	Deadline  int64 // until when the job waits for it
@@ -247,6 +248,8 @@ func AgentGone(run Run, job Job, d Departure, now int64) Outcome {
 		return recovering(job, agent, d.Deadline) // it cleans up, connected or not
 	case d.SingleUse && !job.Row.mayRun(d.Fences):
 		return Undelivered(run, job, agent, "scaler-managed agent disconnected before job start", now)
+	case d.Left && !job.Row.mayRun(d.Fences):
+		return Undelivered(run, job, agent, "agent left before job start", now)
 	case d.SingleUse:
 		const message = "Job failed: scaler-managed agent disconnected mid-execution (ephemeral agents are destroyed on disconnect)"
 		return lose(job, agent, message, now)

@@ -12,6 +12,9 @@ func TestWhatMayHaveBegunIsNotGivenOutAgain(t *testing.T) {
 		"single-use agent gone": func(job Job, fences bool) Outcome {
 			return AgentGone(Run{}, job, Departure{Agent: "a", SingleUse: true, Fences: fences}, 1)
 		},
+		"agent left in order": func(job Job, fences bool) Outcome {
+			return AgentGone(Run{}, job, Departure{Agent: "a", Left: true, Fences: fences, Deadline: 9}, 1)
+		},
 		"agent back without it": func(job Job, fences bool) Outcome {
 			return Returned(Run{}, job, Return{Agent: "a", Fresh: true, Truthful: true, Fences: fences}, 1)
 		},

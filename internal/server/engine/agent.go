@@ -276,8 +276,9 @@ func (e *Engine) strays(ctx context.Context, agentID string, inFlight []wire.InF
 	return out, nil
 }
 
-// Lost takes the end of an agent's connection. Its jobs wait for it, or are offered again when it never comes back.
-func (e *Engine) Lost(ctx context.Context, agentID, _ string) error {
+// Lost takes the end of an agent's connection. Its jobs wait for it, or are offered again when it never comes back, or left in
+// order and has not begun them.
+func (e *Engine) Lost(ctx context.Context, agentID, _ string, left bool) error {
 	agent, err := fleet.Get(ctx, e.db.Read(), agentID)
 	if err != nil {
 		return err
@@ -288,7 +289,7 @@ func (e *Engine) Lost(ctx context.Context, agentID, _ string) error {
 	}
 	var failed error
 	for _, row := range rows {
-		failed = errors.Join(failed, e.gone(ctx, row.JobID, lifecycle.Departure{Agent: agentID, SingleUse: agent.SingleUse(),
+		failed = errors.Join(failed, e.gone(ctx, row.JobID, lifecycle.Departure{Agent: agentID, SingleUse: agent.SingleUse(), Left: left,
 			Fences: slices.Contains(agent.Features, wire.FeatureStartFence), Reboots: e.reboots(agent)}))
 	}
 	return failed

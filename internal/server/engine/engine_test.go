@@ -482,7 +482,7 @@ func TestLostAgents(t *testing.T) {
 				if tt.started {
 					b.start("agent-1", "r/a")
 				}
-				b.must(b.e.Lost(b.t.Context(), "agent-1", "c-agent-1"))
+				b.must(b.e.Lost(b.t.Context(), "agent-1", "c-agent-1", false))
 				if b.rowStatus("r/a") != "recovering" {
 					b.t.Fatalf("row is %s after the loss", b.rowStatus("r/a"))
 				}

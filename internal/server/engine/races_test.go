@@ -70,7 +70,7 @@ func TestWordsAboutStepsMeetCommandsOfTheirRun(t *testing.T) {
 					return b.e.JobReported(t.Context(), agent, wire.JobStatus{MessageID: "r", RunID: run, JobID: job, State: ci.JobRunning, Timestamp: 1})
 				})
 			}
-			all = append(all, func() error { return b.e.Lost(t.Context(), "agent-2", "") },
+			all = append(all, func() error { return b.e.Lost(t.Context(), "agent-2", "", false) },
 				func() error { _, err := b.e.Cancel(t.Context(), run, "api_key:1", "", false); return err },
 				func() error {
 					return b.e.JobReported(t.Context(), "agent-1", wire.JobStatus{MessageID: "e", RunID: run, JobID: run + "/a", State: ci.JobSuccess, Timestamp: 1})

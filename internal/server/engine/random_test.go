@@ -90,7 +90,7 @@ func (c *chance) step() {
 				c.ignore(c.e.Rejected(c.t.Context(), agent, job, "busy"))
 			}
 		},
-		"lost":   func() { c.must(c.e.Lost(c.t.Context(), agent, "")) },
+		"lost":   func() { c.must(c.e.Lost(c.t.Context(), agent, "", false)) },
 		"back":   func() { c.back(agent) },
 		"dies":   func() { c.dies(agent) },
 		"reboot": func() { c.reboots(agent) },
@@ -214,7 +214,7 @@ func (c *chance) dies(agent string) {
 			}
 		}
 	}
-	c.must(c.e.Lost(c.t.Context(), agent, ""))
+	c.must(c.e.Lost(c.t.Context(), agent, "", false))
 }
 
 // reboots is an agent whose host is about to reboot.

@@ -75,7 +75,7 @@ func TestAnExpectedRebootIsNoLoss(t *testing.T) {
 	each(t, func(b *bench) {
 		b.rebooting(b.now.Load() + 600_000)
 		b.disconnect("agent-1")
-		b.must(b.e.Lost(t.Context(), "agent-1", "c-agent-1"))
+		b.must(b.e.Lost(t.Context(), "agent-1", "c-agent-1", false))
 		b.wantRebooted()
 		if cancels := b.back(wire.InFlightJob{RunID: "r", JobID: "r/restart"}); len(cancels) != 1 {
 			t.Errorf("an agent that holds the job all the same is told %+v", cancels)
@@ -91,7 +91,7 @@ func TestARebootWhoseTimeIsUpIsALossLikeAnyOther(t *testing.T) {
 		b.rebooting(b.now.Load() + 1000)
 		b.now.Add(1000)
 		b.disconnect("agent-1")
-		b.must(b.e.Lost(t.Context(), "agent-1", "c-agent-1"))
+		b.must(b.e.Lost(t.Context(), "agent-1", "c-agent-1", false))
 		b.wantJobs(map[string]string{"r/restart": "recovering", "r/other": "pending"})
 		if got := b.rowStatus("r/restart") + " " + b.rowStatus("r/other"); got != "recovering recovering" {
 			t.Errorf("rows are %s", got)

@@ -47,6 +47,7 @@ type conn struct {
 	busy    atomic.Bool  // a frame is being applied or the reader is held back: silence is ours
 	warned  bool         // of silence; the monitor's
 	touched int64        // last time written to the fleet, nanoseconds after hub.epoch; the monitor's
+	left    bool         // the agent closed it in order; the reader's, for its end
 	done    chan struct{}
 
 	acks  acks
@@ -98,6 +99,7 @@ func (c *conn) serve() {
 // end sees that the socket is closed, whoever began that.
 func (c *conn) end(err error) {
 	c.hub.Log.Debug("connection ended", "agent", c.name(), "remote", c.remote, "err", err)
+	c.left = !c.isClosing() && websocket.CloseStatus(err) == websocket.StatusNormalClosure
 	c.close(wire.CloseGoingAway, "")
 }
 

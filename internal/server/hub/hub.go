@@ -35,7 +35,9 @@ type Engine interface {
 	// Connected settles what the database has with an agent against what it says it still holds. fresh tells that the
 	// connection is a new one.
 	Connected(ctx context.Context, agentID string, inFlight []wire.InFlightJob, fresh bool) (cancel []wire.JobCancel, err error)
-	Lost(ctx context.Context, agentID, connectionID string) error
+	// Lost takes the end of an agent's connection. left tells that the agent closed it in order: all that it had to say has
+	// been heard.
+	Lost(ctx context.Context, agentID, connectionID string, left bool) error
 }
 
 // Tokens looks up the tokens that agents present.

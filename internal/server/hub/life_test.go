@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/wire"
@@ -59,16 +60,27 @@ func (b *bench) connectionID(t *testing.T, agentID string) string {
 	return c.id
 }
 
+// TestALostConnectionIsTold tells one that broke from one that its agent closed in order.
 func TestALostConnectionIsTold(t *testing.T) {
+	ways := map[string]func(ws *websocket.Conn) error{
+		"lost": func(ws *websocket.Conn) error { return ws.CloseNow() },
+		"left": func(ws *websocket.Conn) error { return ws.Close(websocket.StatusNormalClosure, wire.ReasonAgentLeaves) },
+	}
+	for told, end := range ways {
+		t.Run(told, func(t *testing.T) { testLostConnection(t, told, end) })
+	}
+}
+
+func testLostConnection(t *testing.T, told string, end func(*websocket.Conn) error) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		b := newBenchOn(t, db)
 		p, _ := b.join(t, agent("a"))
 		b.awaitPoke(t)
 		id := b.connectionID(t, "a")
-		if err := p.ws.CloseNow(); err != nil {
+		if err := end(p.ws); err != nil {
 			t.Fatal(err)
 		}
-		b.engine.await(t, "lost a "+id)
+		b.engine.await(t, told+" a "+id)
 		if got := ready(b); len(got) != 0 {
 			t.Errorf("ready: %q", got)
 		}

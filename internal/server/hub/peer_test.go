@@ -157,7 +157,10 @@ func (e *fakeEngine) Connected(_ context.Context, agentID string, inFlight []wir
 	return cancels, e.note(call)
 }
 
-func (e *fakeEngine) Lost(_ context.Context, agentID, connectionID string) error {
+func (e *fakeEngine) Lost(_ context.Context, agentID, connectionID string, left bool) error {
+	if left {
+		return e.note("left " + agentID + " " + connectionID)
+	}
 	return e.note("lost " + agentID + " " + connectionID)
 }
 

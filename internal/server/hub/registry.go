@@ -74,6 +74,7 @@ func (h *Hub) setReady(c *conn) {
 // departure is a lost connection whose loss has not been taken by the store yet.
 type departure struct {
 	connection string
+	left       bool // the agent closed it in order
 	gone       bool // the fleet knows; the engine does not yet
 }
 
@@ -91,7 +92,7 @@ func (h *Hub) leave(c *conn) {
 	defer lock.Unlock()
 	if h.remove(c, r.id) {
 		h.Log.Info("agent disconnected", "agent", r.id, "connection", c.id)
-		h.settle(h.ctx, r.id, departure{connection: c.id})
+		h.settle(h.ctx, r.id, departure{connection: c.id, left: c.left})
 	}
 }
 
@@ -140,7 +141,7 @@ func (h *Hub) lose(ctx context.Context, agentID string, d *departure) error {
 		}
 		d.gone = true
 	}
-	return h.Engine.Lost(ctx, agentID, d.connection)
+	return h.Engine.Lost(ctx, agentID, d.connection, d.left)
 }
 
 // Ready lists the agents that may be offered work, by name. The slice is the caller's.

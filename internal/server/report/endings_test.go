@@ -69,7 +69,7 @@ var endings = []struct {
 	{"its agent is lost", func(f *floor) {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
 		f.starts("id-one", "a-1")
-		must(f.t, f.Lost(f.t.Context(), "a-1", "c"))
+		must(f.t, f.Lost(f.t.Context(), "a-1", "c", false))
 		f.millis += hour
 		must(f.t, f.SweepOnce(f.t.Context()))
 	}, "Failed jobs: one", "Job failed: agent disconnected and did not reconnect within the recovery window: agent a-1"},

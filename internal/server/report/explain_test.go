@@ -215,7 +215,7 @@ var situations = []struct {
 		f.starts("id-lost", "a-3")
 		f.millis += 30_000
 		must(f.t, f.JobBeat(f.t.Context(), "a-1", wire.JobHeartbeat{JobID: "id-running"}))
-		must(f.t, f.Lost(f.t.Context(), "a-3", "c"))
+		must(f.t, f.Lost(f.t.Context(), "a-3", "c", false))
 	}},
 	{"ended", func(f *floor) {
 		f.agent("a-1", []string{"linux"}, nil)

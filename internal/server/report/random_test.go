@@ -86,7 +86,7 @@ func anyStep(rt *rapid.T, f *floor, run string, jobs []string) {
 		state := rapid.SampledFrom([]ci.JobStatus{ci.JobRunning, ci.JobSuccess, ci.JobFailed, ci.JobCancelled}).Draw(rt, "state")
 		_ = f.JobReported(ctx, "a-1", wire.JobStatus{JobID: job, State: state})
 	case "lost":
-		must(f.t, f.Lost(ctx, "a-1", "c"))
+		must(f.t, f.Lost(ctx, "a-1", "c", false))
 		f.agent("a-1", []string{"linux"}, nil)
 	case "wait":
 		f.millis += rapid.SampledFrom([]int64{1000, 31_000, 2 * hour, 30 * hour}).Draw(rt, "how long")
