@@ -49,6 +49,11 @@ func readMigrations(files fs.FS) ([]migration, error) {
 		out[i] = migration{version, name, string(text)}
 	}
 	slices.SortFunc(out, func(a, b migration) int { return cmp.Compare(a.version, b.version) })
+	for i := 1; i < len(out); i++ {
+		if out[i].version == out[i-1].version { // the second would be taken for done
+			return nil, fmt.Errorf("%s and %s have one number", out[i-1].name, out[i].name)
+		}
+	}
 	return out, nil
 }
 

@@ -28,7 +28,7 @@ func TestAMigrationHasTheNumberOfItsFile(t *testing.T) {
 		}
 		return files
 	}
-	steps, err := readMigrations(folder("0007_later.sql", "0002_second.sql", "0002_twin.sql", "readme.txt"))
+	steps, err := readMigrations(folder("0007_later.sql", "0002_second.sql", "0003_third.sql", "readme.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestAMigrationHasTheNumberOfItsFile(t *testing.T) {
 	for _, m := range steps {
 		got = append(got, fmt.Sprint(m.version, " ", m.name, " ", m.text))
 	}
-	want := []string{"2 migrations/0002_second.sql -- 0002_second.sql", "2 migrations/0002_twin.sql -- 0002_twin.sql",
+	want := []string{"2 migrations/0002_second.sql -- 0002_second.sql", "3 migrations/0003_third.sql -- 0003_third.sql",
 		"7 migrations/0007_later.sql -- 0007_later.sql"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -45,5 +45,8 @@ func TestAMigrationHasTheNumberOfItsFile(t *testing.T) {
 		if _, err := readMigrations(folder(wrong)); err == nil {
 			t.Errorf("%s counts as the name of a migration", wrong)
 		}
+	}
+	if _, err := readMigrations(folder("0002_second.sql", "0002_twin.sql")); err == nil {
+		t.Error("two migrations may have one number")
 	}
 }
