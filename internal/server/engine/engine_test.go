@@ -33,9 +33,10 @@ type bench struct {
 	e      *engine.Engine
 	now    atomic.Int64
 	frame  int
-	tier   ci.Tier  // of who starts the runs to come
-	by     string   // who starts them
-	judged []string // decisions about install secrets, once a bench has contexts
+	tier   ci.Tier                  // of who starts the runs to come
+	by     string                   // who starts them
+	judged []string                 // decisions about install secrets, once a bench has contexts
+	insist func(func() error) error // gives a command until it is answered; nil: once
 }
 
 func newBench(t *testing.T, db *store.DB) *bench {

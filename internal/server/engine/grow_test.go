@@ -34,7 +34,11 @@ func (b *bench) plan(runID string, packing *plan.Packing, members string, jobs .
 	r.Plan, r.TrustTier, r.TriggeredBy = p, b.tier, b.by
 	r.Event, err = json.Marshal(event)
 	b.must(err)
-	b.must(b.e.Register(b.t.Context(), r))
+	register := func() error { return b.e.Register(b.t.Context(), r) }
+	if b.insist != nil {
+		register = func() error { return b.insist(func() error { return b.e.Register(b.t.Context(), r) }) }
+	}
+	b.must(register())
 }
 
 func lockJob(name, members string) string {

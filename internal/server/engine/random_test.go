@@ -30,6 +30,20 @@ type chance struct {
 	running map[string]string // job → agent that executes it
 	begun   map[string]int    // how often a job was begun
 	past    []func()
+
+	scissors *storetest.Scissors // cut the connections to the database; nil: nobody does
+}
+
+// insist gives a command until the database has answered.
+func (c *chance) insist(do func() error) error {
+	if c.scissors != nil {
+		c.scissors.CutAfter(rapid.IntRange(0, 5000).Draw(c.rt, "bytes until the cut"), rapid.Bool().Draw(c.rt, "on the way there"))
+		err := do()
+		if c.scissors.Mend(); err == nil || !store.IsUnavailable(err) {
+			return err
+		}
+	}
+	return do()
 }
 
 var chanceAgents = []string{"agent-1", "agent-2"}
@@ -87,18 +101,18 @@ func (c *chance) step() {
 		},
 		"reject": func() {
 			if c.running[job] != agent {
-				c.ignore(c.e.Rejected(c.t.Context(), agent, job, "busy"))
+				c.ignore(c.insist(func() error { return c.e.Rejected(c.t.Context(), agent, job, "busy") }))
 			}
 		},
-		"lost":   func() { c.must(c.e.Lost(c.t.Context(), agent, "", false)) },
+		"lost":   func() { c.must(c.insist(func() error { return c.e.Lost(c.t.Context(), agent, "", false) })) },
 		"back":   func() { c.back(agent) },
 		"dies":   func() { c.dies(agent) },
 		"reboot": func() { c.reboots(agent) },
 		"group":  func() { c.askGroup(agent, job) },
 		"cancel": func() { c.cancel() },
 		"decide": func() { c.vote() },
-		"sweep":  func() { c.must(c.e.SweepOnce(c.t.Context())) },
-		"follow": func() { c.must(c.e.FollowOnce(c.t.Context())) },
+		"sweep":  func() { c.must(c.insist(func() error { return c.e.SweepOnce(c.t.Context()) })) },
+		"follow": func() { c.must(c.insist(func() error { return c.e.FollowOnce(c.t.Context()) })) },
 		"again": func() {
 			if len(c.past) > 0 {
 				rapid.SampledFrom(c.past).Draw(c.rt, "old")()
@@ -128,13 +142,19 @@ func (c *chance) take(agent string) {
 	if id == "" {
 		return
 	}
-	c.must(c.db.Write(c.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+	c.must(c.insist(func() error { return c.claimFor(agent, id) }))
+}
+
+// claimFor gives a job to an agent. Where nobody knows whether the claim was stored, its second try finds the row taken, and
+// the agent never hears of it.
+func (c *chance) claimFor(agent, id string) error {
+	return c.db.Write(c.t.Context(), func(ctx context.Context, tx *store.Tx) error {
 		ok, err := queue.Claim(ctx, tx, id, agent, "node-1", 2, c.now.Load(), c.now.Load()+10_000)
-		if ok {
+		if ok && err == nil {
 			c.given[id] = agent
 		}
 		return err
-	}))
+	})
 }
 
 // ack is an agent's answer and, when the server takes it, the start of its first step.
@@ -142,7 +162,11 @@ func (c *chance) ack(agent, job string) {
 	if job == "" || c.given[job] != agent {
 		return
 	}
-	ack, err := c.e.Acked(c.t.Context(), agent, "", job)
+	var ack engine.Ack
+	err := c.insist(func() (err error) {
+		ack, err = c.e.Acked(c.t.Context(), agent, "", job)
+		return err
+	})
 	if err != nil {
 		c.ignore(err)
 		return
@@ -170,7 +194,7 @@ func (c *chance) told(agent, job string, state ci.JobStatus, data string) {
 	if data != "" {
 		m.Data = []byte(data)
 	}
-	c.ignore(c.e.JobReported(c.t.Context(), agent, m))
+	c.ignore(c.insist(func() error { return c.e.JobReported(c.t.Context(), agent, m) }))
 }
 
 // result is what a job that works for others gives.
@@ -198,8 +222,11 @@ func (c *chance) back(agent string) {
 		}
 	}
 	slices.SortFunc(held, func(a, b wire.InFlightJob) int { return strings.Compare(a.JobID, b.JobID) })
-	cancels, err := c.e.Connected(c.t.Context(), agent, held, true)
-	c.must(err)
+	var cancels []wire.JobCancel
+	c.must(c.insist(func() (err error) {
+		cancels, err = c.e.Connected(c.t.Context(), agent, held, true)
+		return err
+	}))
 	for _, stop := range cancels {
 		delete(c.running, stop.JobID)
 	}
@@ -214,7 +241,7 @@ func (c *chance) dies(agent string) {
 			}
 		}
 	}
-	c.must(c.e.Lost(c.t.Context(), agent, "", false))
+	c.must(c.insist(func() error { return c.e.Lost(c.t.Context(), agent, "", false) }))
 }
 
 // reboots is an agent whose host is about to reboot.
@@ -231,8 +258,11 @@ func (c *chance) askGroup(agent, job string) {
 		return
 	}
 	patient := rapid.Bool().Draw(c.rt, "patient")
-	ack, err := engine.Groups{Engine: c.e}.Report(c.t.Context(), agent, patient, wire.ConcurrencyReport{MessageID: "q-" + job, JobID: job, Group: "g"})
-	c.ignore(err)
+	var ack wire.ConcurrencyAck
+	c.ignore(c.insist(func() (err error) {
+		ack, err = engine.Groups{Engine: c.e}.Report(c.t.Context(), agent, patient, wire.ConcurrencyReport{MessageID: "q-" + job, JobID: job, Group: "g"})
+		return err
+	}))
 	if ack.Action == wire.ConcurrencyCancel || ack.Action == wire.ConcurrencyWait && !patient {
 		delete(c.running, job)
 		c.begun[job] = 0 // no step had begun: the group is asked before
@@ -241,16 +271,24 @@ func (c *chance) askGroup(agent, job string) {
 
 func (c *chance) cancel() {
 	if run := c.any("run", c.list("SELECT run_id FROM execution_runs WHERE completed_at IS NULL ORDER BY run_id")); run != "" {
-		_, err := c.e.Cancel(c.t.Context(), run, "api_key:1", "", rapid.Bool().Draw(c.rt, "force"))
-		c.must(err)
+		force := rapid.Bool().Draw(c.rt, "force")
+		err := c.insist(func() error {
+			_, err := c.e.Cancel(c.t.Context(), run, "api_key:1", "", force)
+			return err
+		})
+		if !errors.Is(err, engine.ErrRunTerminal) { // the answer to the first may have been lost
+			c.must(err)
+		}
 	}
 }
 
 func (c *chance) vote() {
 	if hold := c.any("hold", c.list("SELECT id FROM held_runs ORDER BY id")); hold != "" {
 		answer := rapid.SampledFrom([]contexts.Answer{contexts.Approve, contexts.Approve, contexts.Reject}).Draw(c.rt, "answer")
-		_, err := c.e.Decide(c.t.Context(), hold, engine.Vote{By: contexts.Actor{ID: "anna", MayDecide: true}, Through: ci.QueueContext, Answer: answer})
-		c.must(err)
+		c.must(c.insist(func() error {
+			_, err := c.e.Decide(c.t.Context(), hold, engine.Vote{By: contexts.Actor{ID: "anna", MayDecide: true}, Through: ci.QueueContext, Answer: answer})
+			return err
+		}))
 	}
 }
 
@@ -294,35 +332,46 @@ SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.status IN ('faile
 }
 
 func TestWhateverHappensEveryRunEndsAndNothingIsLeft(t *testing.T) {
-	storetest.Check(t, func(t *testing.T, rt *rapid.T, db *store.DB) {
-		b := newBench(t, db)
-		b.must(b.db.Write(t.Context(), wipe))
-		for _, id := range chanceAgents {
-			b.write(func(ctx context.Context, tx *store.Tx) error {
-				return errors.Join(fleet.Seen(ctx, tx, fleet.Agent{ID: id, Labels: []string{"linux"}, Features: []string{wire.FeatureFrameAck, wire.FeatureStartFence},
-					Lifecycle: fleet.Static, MaxConcurrency: 2, NodeID: "node-1", ConnectionID: "c-" + id, LastSeenAt: b.now.Load()}), fleet.EndReboot(ctx, tx, id))
-			})
+	storetest.Check(t, func(t *testing.T, rt *rapid.T, db *store.DB) { everyRunEnds(t, rt, db, nil) })
+}
+
+// Connections to the database end at any byte of a command. Nobody knows whether it was carried out, so whoever gave it gives
+// it again.
+func TestWhateverIsCutEveryRunEndsAndNothingIsLeft(t *testing.T) {
+	storetest.Fewer(t)
+	db, scissors := storetest.Faulty(t, storetest.PostgresURL(t))
+	rapid.Check(t, func(rt *rapid.T) { everyRunEnds(t, rt, db, scissors) })
+}
+
+func everyRunEnds(t *testing.T, rt *rapid.T, db *store.DB, scissors *storetest.Scissors) {
+	b := newBench(t, db)
+	b.must(b.db.Write(t.Context(), wipe))
+	for _, id := range chanceAgents {
+		b.write(func(ctx context.Context, tx *store.Tx) error {
+			return errors.Join(fleet.Seen(ctx, tx, fleet.Agent{ID: id, Labels: []string{"linux"}, Features: []string{wire.FeatureFrameAck, wire.FeatureStartFence},
+				Lifecycle: fleet.Static, MaxConcurrency: 2, NodeID: "node-1", ConnectionID: "c-" + id, LastSeenAt: b.now.Load()}), fleet.EndReboot(ctx, tx, id))
+		})
+	}
+	b.guard(fakeContexts{"prod": {RequiredReviewers: []string{"anna"}}, "base": {WaitTimerSeconds: number(60)}})
+	c := &chance{bench: b, rt: rt, given: map[string]string{}, running: map[string]string{}, begun: map[string]int{}, scissors: scissors}
+	b.insist = c.insist
+	for range rapid.IntRange(5, 60).Draw(rt, "steps") {
+		c.step()
+		if early := c.list(queuedWhileHeld); len(early) > 0 {
+			rt.Fatalf("queued while their run is held: %q", early)
 		}
-		b.guard(fakeContexts{"prod": {RequiredReviewers: []string{"anna"}}, "base": {WaitTimerSeconds: number(60)}})
-		c := &chance{bench: b, rt: rt, given: map[string]string{}, running: map[string]string{}, begun: map[string]int{}}
-		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
-			c.step()
-			if early := c.list(queuedWhileHeld); len(early) > 0 {
-				rt.Fatalf("queued while their run is held: %q", early)
-			}
+	}
+	c.drain()
+	for what, query := range settled {
+		if left := c.list(query); len(left) > 0 {
+			rt.Fatalf("%s: %q", what, left)
 		}
-		c.drain()
-		for what, query := range settled {
-			if left := c.list(query); len(left) > 0 {
-				rt.Fatalf("%s: %q", what, left)
-			}
+	}
+	for job, times := range c.begun {
+		if times > 1 {
+			rt.Fatalf("job %s was begun %d times", job, times)
 		}
-		for job, times := range c.begun {
-			if times > 1 {
-				rt.Fatalf("job %s was begun %d times", job, times)
-			}
-		}
-	})
+	}
 }
 
 // wipe empties the tables that a check leaves full.

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -16,106 +14,6 @@ import (
 	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
 )
-
-// scissors is a loopback address before the database, that cuts a connection in the middle of what goes over it.
-type scissors struct {
-	listener net.Listener
-	server   string
-
-	mu    sync.Mutex
-	left  map[bool]int // bytes that still pass to (true) or from the database until the cut, where one is due
-	ended chan struct{}
-}
-
-// throughScissors opens the database of a URL with one connection, through scissors.
-func throughScissors(t *testing.T, direct string) (*store.DB, *scissors) {
-	t.Helper()
-	u, err := url.Parse(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &scissors{listener: listener, server: u.Host, left: map[bool]int{}, ended: make(chan struct{})}
-	go s.serve()
-	u.Host, u.RawQuery = listener.Addr().String(), u.RawQuery+"&pool_max_conns=1"
-	db, err := store.Open(t.Context(), store.Options{URL: u.String()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = db.Close()
-		_ = listener.Close()
-		<-s.ended
-	})
-	return db, s
-}
-
-func (s *scissors) serve() {
-	defer close(s.ended)
-	var all sync.WaitGroup
-	defer all.Wait()
-	for {
-		near, err := s.listener.Accept()
-		if err != nil {
-			return
-		}
-		far, err := net.Dial("tcp", s.server)
-		if err != nil {
-			_ = near.Close()
-			continue
-		}
-		all.Go(func() { s.carry(far, near, true) })
-		all.Go(func() { s.carry(near, far, false) })
-	}
-}
-
-func (s *scissors) carry(to io.WriteCloser, from io.ReadCloser, up bool) {
-	defer to.Close()
-	defer from.Close()
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := from.Read(buf)
-		pass, cut := s.allow(n, up)
-		if _, failed := to.Write(buf[:pass]); failed != nil || err != nil || cut {
-			return
-		}
-	}
-}
-
-func (s *scissors) allow(n int, up bool) (pass int, cut bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	left, due := s.left[up]
-	if !due {
-		return n, false
-	}
-	if n < left {
-		s.left[up] = left - n
-		return n, false
-	}
-	delete(s.left, up)
-	return left, true
-}
-
-// cutAfter has so many bytes more pass in one direction.
-func (s *scissors) cutAfter(bytes int, up bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.left)
-	s.left[up] = bytes
-}
-
-// mend takes back a cut that has not come, and tells whether it has.
-func (s *scissors) mend() (cut bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	cut = len(s.left) == 0
-	clear(s.left)
-	return cut
-}
 
 // alone waits until nobody but this connection is with its database, so that whatever was under way has ended.
 func alone(t *testing.T, direct *pgx.Conn) {
@@ -143,7 +41,7 @@ func dial(t *testing.T, url string) *pgx.Conn {
 // reached, and the same transaction may be run again.
 func TestAConnectionThatEndsInATransaction(t *testing.T) {
 	link := storetest.PostgresURL(t)
-	db, scissors := throughScissors(t, link)
+	db, scissors := storetest.Faulty(t, link)
 	direct := dial(t, link)
 	do := func(n int) (woken bool, err error) {
 		err = db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
@@ -175,9 +73,9 @@ func TestAConnectionThatEndsInATransaction(t *testing.T) {
 				if _, err := do(0); warm && err != nil { // everything is prepared
 					t.Fatal(err)
 				}
-				scissors.cutAfter(at, up)
+				scissors.CutAfter(at, up)
 				woken, err := do(n)
-				cut = scissors.mend()
+				cut = scissors.Mend()
 				if err != nil {
 					alone(t, direct)
 				}
@@ -214,7 +112,7 @@ const terminate = `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
 
 func TestASessionThatIsEndedInATransaction(t *testing.T) {
 	link := storetest.PostgresURL(t)
-	db, _ := throughScissors(t, link)
+	db, _ := storetest.Faulty(t, link)
 	direct := dial(t, link)
 	end := func() error { _, err := direct.Exec(t.Context(), terminate); return err }
 	for name, fn := range map[string]func(ctx context.Context, tx *store.Tx) error{
@@ -417,7 +315,7 @@ func ended(ctx context.Context) context.Context {
 // Whoever takes rows may fail or panic: no connection is lost, and none is left in the middle of something.
 func TestWhoeverTakesRowsMayFail(t *testing.T) {
 	link := storetest.PostgresURL(t)
-	db, _ := throughScissors(t, link) // with one connection
+	db, _ := storetest.Faulty(t, link) // with one connection
 	ask := func(row func(store.Row) error) []store.Ask {
 		return []store.Ask{{Query: "SELECT i FROM generate_series(1, 1000) i", Row: row}, {Query: "SELECT 1", Row: func(store.Row) error { return nil }}}
 	}

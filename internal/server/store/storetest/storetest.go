@@ -37,23 +37,30 @@ func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t)) })
 }
 
-// Check has rapid check a property on both engines: as often as it is told to on SQLite, and a few times on PostgreSQL, where
-// each statement takes much longer.
+// Check has rapid check a property on both engines: as often as it is told to on SQLite, and fewer times on PostgreSQL.
 func Check(t *testing.T, property func(t *testing.T, rt *rapid.T, db *store.DB)) {
 	Each(t, func(t *testing.T, db *store.DB) {
-		checks := flag.Lookup("rapid.checks").Value
-		if often := checks.String(); db.Dialect == store.Postgres {
-			t.Cleanup(func() { _ = checks.Set(often) })
-			if n, err := strconv.Atoi(often); err != nil || checks.Set(strconv.Itoa(max(1, n/postgresChecks))) != nil {
-				t.Fatalf("rapid.checks is %q: %v", often, err)
-			}
+		if db.Dialect == store.Postgres {
+			Fewer(t)
 		}
 		rapid.Check(t, func(rt *rapid.T) { property(t, rt, db) })
 	})
 }
 
-// postgresChecks is how much less often a property is checked on PostgreSQL.
-const postgresChecks = 10
+// Fewer has rapid check a tenth as often until the test ends: on PostgreSQL each statement takes much longer.
+func Fewer(t *testing.T) {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks").Value
+	often := checks.String()
+	n, err := strconv.Atoi(often)
+	if err == nil {
+		err = checks.Set(strconv.Itoa(max(1, n/10)))
+	}
+	if err != nil {
+		t.Fatalf("rapid.checks is %q: %v", often, err)
+	}
+	t.Cleanup(func() { _ = checks.Set(often) })
+}
 
 // SQLite opens an empty, migrated database in a file of its own.
 func SQLite(t testing.TB) *store.DB {
