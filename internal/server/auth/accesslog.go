@@ -79,7 +79,7 @@ func (t *Tokens) Record(ctx context.Context, tx *store.Tx, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("record access: %w", err)
 	}
-	_, err = tx.ExecContext(ctx, insertAccess, id.String(), t.clock.Millis(), orText(e.OrgID, InstanceOrg), e.ActorType,
+	err = tx.Do(ctx, insertAccess, id.String(), t.clock.Millis(), orText(e.OrgID, InstanceOrg), e.ActorType,
 		e.ActorID, string(actorMeta), e.Action, e.Source, e.TargetType, ci.CutText(e.TargetID),
 		orText(e.Outcome, OutcomeAllowed), string(meta))
 	if err != nil {

@@ -87,7 +87,7 @@ func (t *Tokens) insertAgent(ctx context.Context, tx *store.Tx, n NewAgentToken,
 	token := seal.NewAgentToken()
 	made.ID, made.Prefix, made.CreatedAt = uuid.NewString(), seal.TokenPrefix(token), t.clock.Millis()
 	made.Labels, made.MandatoryLabels = n.Labels, n.MandatoryLabels
-	_, err = tx.ExecContext(ctx, insertAgentToken, made.ID, seal.HashToken(token), made.Prefix, labels, mandatory,
+	err = tx.Do(ctx, insertAgentToken, made.ID, seal.HashToken(token), made.Prefix, labels, mandatory,
 		made.Type, made.CreatedBy, made.CreatedAt, made.ExpiresAt)
 	if err != nil {
 		return "", AgentToken{}, fmt.Errorf("create agent token: %w", err)
@@ -184,7 +184,7 @@ func (t *Tokens) Consume(ctx context.Context, id string) (consumed bool, err err
 // DeleteAgent removes an ephemeral token; a static one is revoked, never removed. It is no error when it is gone.
 func (t *Tokens) DeleteAgent(ctx context.Context, id string) error {
 	return t.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		if _, err := tx.ExecContext(ctx, deleteAgentToken, id); err != nil {
+		if err := tx.Do(ctx, deleteAgentToken, id); err != nil {
 			return fmt.Errorf("delete agent token %s: %w", id, err)
 		}
 		return nil
@@ -198,8 +198,7 @@ func (t *Tokens) touch(ctx context.Context, statement, id string, last *int64, n
 		return
 	}
 	err := t.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.ExecContext(ctx, statement, id, now, before)
-		return err
+		return tx.Do(ctx, statement, id, now, before)
 	})
 	if err != nil {
 		t.log.Warn("last use of a token was not noted", "id", id, "err", err)

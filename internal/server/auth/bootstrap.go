@@ -95,7 +95,7 @@ func (t *Tokens) ensureChosen(ctx context.Context, token string) error {
 // who still configures the token wants it to work.
 func (t *Tokens) replaceChosen(ctx context.Context, tx *store.Tx, token string) error {
 	hash := seal.HashToken(token)
-	if _, err := tx.ExecContext(ctx, deleteRevokedHash, hash); err != nil {
+	if err := tx.Do(ctx, deleteRevokedHash, hash); err != nil {
 		return err
 	}
 	changed, err := store.Changed(tx.ExecContext(ctx, replaceBootstrap, hash))

@@ -94,7 +94,7 @@ func (c *Cache) use(ctx context.Context, id string) (used bool, err error) {
 
 // remove takes an entry away. Its blob goes once nobody can be reading it by a link any more.
 func (c *Cache) remove(ctx context.Context, tx *store.Tx, e entry) error {
-	if _, err := tx.ExecContext(ctx, "DELETE FROM cache_entries WHERE id = $1", e.id); err != nil {
+	if err := tx.Do(ctx, "DELETE FROM cache_entries WHERE id = $1", e.id); err != nil {
 		return fmt.Errorf("remove cache entry %s: %w", e.id, err)
 	}
 	return c.discard(ctx, tx, e.path, c.Clock.Millis()+readGrace.Milliseconds())
@@ -102,7 +102,7 @@ func (c *Cache) remove(ctx context.Context, tx *store.Tx, e entry) error {
 
 // discard has the sweep remove a blob once the time has come.
 func (c *Cache) discard(ctx context.Context, tx *store.Tx, path string, due int64) error {
-	if _, err := tx.ExecContext(ctx, insertDiscard, path, due); err != nil {
+	if err := tx.Do(ctx, insertDiscard, path, due); err != nil {
 		return fmt.Errorf("discard blob %s: %w", path, err)
 	}
 	return nil
@@ -110,7 +110,7 @@ func (c *Cache) discard(ctx context.Context, tx *store.Tx, path string, due int6
 
 // lockOrg lets one transaction at a time count what an organisation keeps.
 func lockOrg(ctx context.Context, tx *store.Tx, org string) error {
-	if _, err := tx.ExecContext(ctx, "INSERT INTO cache_orgs (org_id) VALUES ($1) ON CONFLICT (org_id) DO NOTHING", org); err != nil {
+	if err := tx.Do(ctx, "INSERT INTO cache_orgs (org_id) VALUES ($1) ON CONFLICT (org_id) DO NOTHING", org); err != nil {
 		return fmt.Errorf("lock cache of %s: %w", org, err)
 	}
 	err := tx.QueryRowContext(ctx, "SELECT org_id FROM cache_orgs WHERE org_id = $1"+tx.ForUpdate(), org).Scan(&org)

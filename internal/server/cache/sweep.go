@@ -130,7 +130,7 @@ func (c *Cache) clear(ctx context.Context) error {
 		}
 		err = c.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 			for _, path := range paths {
-				if _, err := tx.ExecContext(ctx, "DELETE FROM cache_discards WHERE path = $1", path); err != nil {
+				if err := tx.Do(ctx, "DELETE FROM cache_discards WHERE path = $1", path); err != nil {
 					return err
 				}
 			}

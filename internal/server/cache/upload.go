@@ -45,8 +45,7 @@ func (c *Cache) begin(ctx context.Context, s space, jobID, key string, maxSize i
 		if open >= maxUploads {
 			return refuse(ReasonTooMany, fmt.Sprintf("The job has %d uploads open", open))
 		}
-		_, err := tx.ExecContext(ctx, insertUpload, u.id, s.kind, s.org, s.repo, s.run, jobID, key, u.path, u.target, maxSize, c.Clock.Millis())
-		return err
+		return tx.Do(ctx, insertUpload, u.id, s.kind, s.org, s.repo, s.run, jobID, key, u.path, u.target, maxSize, c.Clock.Millis())
 	})
 	if err != nil {
 		return u, "", fmt.Errorf("begin upload of %s %q: %w", s.kind, key, err)
@@ -112,8 +111,7 @@ func (c *Cache) confirm(ctx context.Context, u upload, hash string, admit admiss
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, insertEntry, e.id, u.kind, u.org, u.repo, u.run, e.key, e.path, e.size, e.hash, e.jobID, now)
-		return err
+		return tx.Do(ctx, insertEntry, e.id, u.kind, u.org, u.repo, u.run, e.key, e.path, e.size, e.hash, e.jobID, now)
 	})
 	if err == nil && refusal != nil {
 		err = refusal

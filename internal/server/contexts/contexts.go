@@ -135,7 +135,7 @@ func (s *Store) save(ctx context.Context, tx *store.Tx, c *Context, isNew bool, 
 		return fmt.Errorf("%w: name must be clean text", ErrInvalid)
 	}
 	c.UpdatedAt = s.clock.Millis()
-	_, err := tx.ExecContext(ctx, upsertContext, c.ID, c.OrgID, c.Name, string(c.Type), c.GlobPattern, c.Enabled,
+	err := tx.Do(ctx, upsertContext, c.ID, c.OrgID, c.Name, string(c.Type), c.GlobPattern, c.Enabled,
 		list(c.BranchRestrictions), list(c.TriggerTypeFilters), list(c.RepoPatterns), c.ConcurrencyLimit, string(c.ConcurrencyStrategy),
 		c.ConcurrencyTimeoutMs, reviewers(c), c.WaitTimerSeconds, c.HoldExpirySeconds, string(c.MinimumTrust),
 		c.AllowLocalExecution, c.CreatedAt, c.UpdatedAt, c.CreatedBy)
@@ -165,7 +165,7 @@ func (s *Store) Delete(ctx context.Context, org, name string) error {
 		if held > 0 {
 			return &HeldError{Pending: held}
 		}
-		_, err = tx.ExecContext(ctx, deleteContext, c.ID) // with what refers to it
+		err = tx.Do(ctx, deleteContext, c.ID) // with what refers to it
 		return err
 	})
 	if err != nil {

@@ -78,11 +78,11 @@ func (s *Store) Bindings(ctx context.Context, contextID string) ([]Binding, erro
 func (s *Store) MoveScopeTx(ctx context.Context, tx *store.Tx, org, from, to string) error {
 	for _, head := range []string{"", backendHead} {
 		if to != "" {
-			if _, err := tx.ExecContext(ctx, moveBindings, org, head+from, head+to); err != nil {
+			if err := tx.Do(ctx, moveBindings, org, head+from, head+to); err != nil {
 				return fmt.Errorf("move bindings of scope %s: %w", from, err)
 			}
 		}
-		if _, err := tx.ExecContext(ctx, deleteBindings, org, head+from); err != nil {
+		if err := tx.Do(ctx, deleteBindings, org, head+from); err != nil {
 			return fmt.Errorf("remove bindings of scope %s: %w", from, err)
 		}
 	}
@@ -102,8 +102,7 @@ func (s *Store) SetVariable(ctx context.Context, org, name string, v decide.Vari
 // DeleteVariable removes a variable. It is no error when there is none.
 func (s *Store) DeleteVariable(ctx context.Context, org, name, key string) error {
 	return s.change(ctx, "delete variable of", org, name, func(ctx context.Context, tx *store.Tx, id string) error {
-		_, err := tx.ExecContext(ctx, deleteVariable, id, key)
-		return err
+		return tx.Do(ctx, deleteVariable, id, key)
 	})
 }
 
@@ -141,16 +140,14 @@ func (s *Store) Override(ctx context.Context, org, name string, o decide.Overrid
 		if err := within(ctx, tx, maxOverrides, "values for sources", countOverrides, id, o.RoutingKey, o.Key); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, upsertOverride, id, o.RoutingKey, o.Key, o.Value, s.clock.Millis())
-		return err
+		return tx.Do(ctx, upsertOverride, id, o.RoutingKey, o.Key, o.Value, s.clock.Millis())
 	})
 }
 
 // DeleteOverride removes the value for a source. It is no error when there is none.
 func (s *Store) DeleteOverride(ctx context.Context, org, name, routingKey, key string) error {
 	return s.change(ctx, "delete override of", org, name, func(ctx context.Context, tx *store.Tx, id string) error {
-		_, err := tx.ExecContext(ctx, deleteOverride, id, routingKey, key)
-		return err
+		return tx.Do(ctx, deleteOverride, id, routingKey, key)
 	})
 }
 
@@ -176,8 +173,7 @@ func (s *Store) setVariable(ctx context.Context, tx *store.Tx, id, key, value st
 	if err := within(ctx, tx, maxVariables, "variables", countVariables, id, key); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, upsertVariable, id, key, value, locked, s.clock.Millis())
-	return err
+	return tx.Do(ctx, upsertVariable, id, key, value, locked, s.clock.Millis())
 }
 
 // Variables lists the variables of a context by key.

@@ -69,7 +69,7 @@ func Seen(ctx context.Context, tx *store.Tx, a Agent) error {
 	if err != nil {
 		return fmt.Errorf("store agent %s: %w", a.ID, err)
 	}
-	_, err = tx.ExecContext(ctx, upsertAgent, a.ID, docs[0], docs[1], docs[2], a.Platform, a.Arch, a.Hostname, a.Version,
+	err = tx.Do(ctx, upsertAgent, a.ID, docs[0], docs[1], docs[2], a.Platform, a.Arch, a.Hostname, a.Version,
 		a.Lifecycle, a.MaxConcurrency, docs[3], docs[4], sql.NullString{String: a.TokenID, Valid: a.TokenID != ""},
 		a.NodeID, a.ConnectionID, a.LastSeenAt)
 	if err != nil {
@@ -82,7 +82,7 @@ func Seen(ctx context.Context, tx *store.Tx, a Agent) error {
 // people, and a write for every heartbeat of ten thousand agents would keep the only writer busy.
 func Touch(ctx context.Context, tx *store.Tx, lastSeen map[string]int64) error {
 	for id, at := range lastSeen {
-		if _, err := tx.ExecContext(ctx, touchAgent, id, at); err != nil {
+		if err := tx.Do(ctx, touchAgent, id, at); err != nil {
 			return fmt.Errorf("touch agent %s: %w", id, err)
 		}
 	}
@@ -113,7 +113,7 @@ func Return(ctx context.Context, tx *store.Tx, agentID, connectionID string) (cu
 // Abandon marks all agents of a node as disconnected: of one that died, or of this one before it starts, since no
 // connection outlives its process.
 func Abandon(ctx context.Context, tx *store.Tx, nodeID string, at int64) error {
-	if _, err := tx.ExecContext(ctx, abandonNode, nodeID, at); err != nil {
+	if err := tx.Do(ctx, abandonNode, nodeID, at); err != nil {
 		return fmt.Errorf("mark agents of node %s as disconnected: %w", nodeID, err)
 	}
 	return nil

@@ -128,7 +128,7 @@ func Declare(ctx context.Context, tx *store.Tx, h Host, at int64) (created bool,
 	}
 	args := []any{h.AgentID, docs[0], docs[1], h.Hostname, h.Reach.Address, h.Reach.User, h.Reach.Port, h.Reach.KeySecret, h.Reach.HostKey, at}
 	if created, err = store.Changed(tx.ExecContext(ctx, insertHost, args...)); err == nil && !created {
-		_, err = tx.ExecContext(ctx, updateHost, args...)
+		err = tx.Do(ctx, updateHost, args...)
 	}
 	if err != nil {
 		return false, fmt.Errorf("declare host %s: %w", h.AgentID, err)

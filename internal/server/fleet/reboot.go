@@ -24,7 +24,7 @@ func AwaitReboot(ctx context.Context, tx *store.Tx, agentID, connectionID string
 
 // EndReboot notes that the host of an agent does not reboot any more: it came back, or nobody wants it now.
 func EndReboot(ctx context.Context, tx *store.Tx, agentID string) error {
-	_, err := tx.ExecContext(ctx, "UPDATE agents SET reboot_until = NULL WHERE agent_id = $1 AND reboot_until IS NOT NULL", agentID)
+	err := tx.Do(ctx, "UPDATE agents SET reboot_until = NULL WHERE agent_id = $1 AND reboot_until IS NOT NULL", agentID)
 	if err != nil {
 		return fmt.Errorf("end the reboot of the host of agent %s: %w", agentID, err)
 	}

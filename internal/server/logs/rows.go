@@ -117,7 +117,7 @@ func (r *rows) measure(ctx context.Context, m *retention.Measure) error {
 
 // ForgetRunTx deletes the short logs of a run that is forgotten, those of all nodes. Files go by their own sweep.
 func (s *Store) ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) error {
-	if _, err := tx.ExecContext(ctx, forgetShort, element(runID)); err != nil {
+	if err := tx.Do(ctx, forgetShort, element(runID)); err != nil {
 		return fmt.Errorf("forget short logs of run %s: %w", runID, err)
 	}
 	return nil

@@ -87,7 +87,7 @@ func Change(ctx context.Context, db *store.DB, clock service.Clock, orgID string
 	}
 	err = db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		d, now := Defaults(), clock.Millis()
-		_, err := tx.ExecContext(ctx, insertDefaults, orgID, d.AllowSelfApproval, d.AllowHTTPRegistries, d.ApprovalExpirySeconds, now)
+		err := tx.Do(ctx, insertDefaults, orgID, d.AllowSelfApproval, d.AllowHTTPRegistries, d.ApprovalExpirySeconds, now)
 		if err != nil {
 			return err
 		}
@@ -102,9 +102,8 @@ func Change(ctx context.Context, db *store.DB, clock service.Clock, orgID string
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 		after.UpdatedAt = now
-		_, err = tx.ExecContext(ctx, updateSettings, orgID, after.AllowSelfApproval, after.AllowHTTPRegistries,
+		return tx.Do(ctx, updateSettings, orgID, after.AllowSelfApproval, after.AllowHTTPRegistries,
 			after.ApprovalExpirySeconds, after.UserCacheQuota, after.UserCacheTTLMs, now)
-		return err
 	})
 	if err != nil {
 		return before, after, fmt.Errorf("change settings of organisation %s: %w", orgID, err)

@@ -129,15 +129,13 @@ func (r *Room) one(ctx context.Context, runID, jobID, digest string) (Attestatio
 
 func (r *Room) write(ctx context.Context, query string, args ...any) error {
 	return r.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.ExecContext(ctx, query, args...)
-		return err
+		return tx.Do(ctx, query, args...)
 	})
 }
 
 // rule keeps the verdict on a bundle. One that took its place meanwhile has a verdict of its own.
 func (r *Room) rule(ctx context.Context, tx *store.Tx, a Attestation) error {
-	_, err := tx.ExecContext(ctx, updateVerdict, a.RunID, a.JobID, a.Digest, a.Status, a.Reason, r.Clock.Millis(), a.CreatedAt)
-	return err
+	return tx.Do(ctx, updateVerdict, a.RunID, a.JobID, a.Digest, a.Status, a.Reason, r.Clock.Millis(), a.CreatedAt)
 }
 
 // judge says what is to be thought of a bundle. Only one that passes every check, and is of the job that brought it, is
@@ -208,7 +206,7 @@ func (r *Room) ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) erro
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, deleteOfRun, runID); err != nil {
+	if err := tx.Do(ctx, deleteOfRun, runID); err != nil {
 		return fmt.Errorf("forget attestations of run %s: %w", runID, err)
 	}
 	return nil

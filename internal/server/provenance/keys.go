@@ -140,11 +140,10 @@ func (r *Room) activate(ctx context.Context, by auth.Entry, replace bool) (attes
 
 // retire makes room for a new active key.
 func retire(ctx context.Context, tx *store.Tx, now int64) error {
-	if _, err := tx.ExecContext(ctx, retireEarlier); err != nil {
+	if err := tx.Do(ctx, retireEarlier); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, retireActive, now)
-	return err
+	return tx.Do(ctx, retireActive, now)
 }
 
 // Check opens the active key, if there is one, so that the log of a start says when it cannot be opened.
@@ -204,8 +203,7 @@ func (r *Room) sealAnew(ctx context.Context, id, old string, private []byte) {
 	envelope, version, err := r.Keys.Seal(private, keyPlace)
 	if err == nil {
 		err = r.DB.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-			_, err := tx.ExecContext(ctx, sealedKeys.Update, envelope, version, old, id)
-			return err
+			return tx.Do(ctx, sealedKeys.Update, envelope, version, old, id)
 		})
 	}
 	r.Log.Warn("the signing key was sealed with the previous master key and is sealed with the present one now", "kid", id, "err", err)

@@ -87,7 +87,7 @@ func (s *Store) auditTx(ctx context.Context, tx *store.Tx, e AuditEntry) error {
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	_, err = tx.ExecContext(ctx, insertAudit, id.String(), s.clock.Millis(), e.Action, orNull(e.Context),
+	err = tx.Do(ctx, insertAudit, id.String(), s.clock.Millis(), e.Action, orNull(e.Context),
 		orNull(e.RoutingKey), string(keys), e.Outcome, orNull(e.RunID), orNull(e.JobID), orNull(e.UserID), orNull(e.Role))
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)

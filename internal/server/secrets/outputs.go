@@ -150,11 +150,10 @@ func (s *Store) putOutput(ctx context.Context, tx *store.Tx, runID, jobID, key s
 	if err != nil {
 		return err
 	}
-	if _, err = tx.ExecContext(ctx, upsertOutput, runID, jobID, key, envelope, version, s.clock.Millis()); err != nil {
+	if err = tx.Do(ctx, upsertOutput, runID, jobID, key, envelope, version, s.clock.Millis()); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, insertOutputName, runID, jobID, key)
-	return err
+	return tx.Do(ctx, insertOutputName, runID, jobID, key)
 }
 
 // opener opens the outputs of one job. Its agent uses one key for all of them.

@@ -72,7 +72,7 @@ func purgeScope(ctx context.Context, tx *store.Tx, one orgScope) (deleted int64,
 		return 0, err
 	}
 	deleted, errCount := res.RowsAffected()
-	_, err = tx.ExecContext(ctx, deleteScope, one.org, one.scope)
+	err = tx.Do(ctx, deleteScope, one.org, one.scope)
 	return deleted, errors.Join(err, errCount)
 }
 

@@ -85,7 +85,7 @@ type Names struct{}
 
 // ForgetRunTx deletes the names of a run that is forgotten.
 func (Names) ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) error {
-	if _, err := tx.ExecContext(ctx, deleteOutputNames, runID); err != nil {
+	if err := tx.Do(ctx, deleteOutputNames, runID); err != nil {
 		return fmt.Errorf("forget names of secret outputs of run %s: %w", runID, err)
 	}
 	return nil

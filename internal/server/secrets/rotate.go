@@ -136,8 +136,7 @@ func (t Sealed) reseal(ctx context.Context, tx *store.Tx, keys Resealer, version
 	for _, k := range r.key {
 		args = append(args, k)
 	}
-	_, err = tx.ExecContext(ctx, t.Update, args...)
-	return err
+	return tx.Do(ctx, t.Update, args...)
 }
 
 // Version is the highest version of a key in the table, 0 when it is empty.

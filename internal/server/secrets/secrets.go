@@ -126,8 +126,7 @@ func (s *Store) Delete(ctx context.Context, by Actor, org, scope, key string) er
 		return fmt.Errorf("delete secret: %w", err)
 	}
 	return s.change(ctx, by, "deleteSecret", scope, []string{key}, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.ExecContext(ctx, deleteSecret, org, scope, key)
-		return err
+		return tx.Do(ctx, deleteSecret, org, scope, key)
 	})
 }
 
@@ -152,7 +151,7 @@ func (s *Store) DeleteScope(ctx context.Context, by Actor, org, scope string) er
 		return fmt.Errorf("delete scope: %w", err)
 	}
 	return s.change(ctx, by, "deleteScope", scope, nil, func(ctx context.Context, tx *store.Tx) error {
-		if _, err := tx.ExecContext(ctx, deleteScope, org, scope); err != nil {
+		if err := tx.Do(ctx, deleteScope, org, scope); err != nil {
 			return err
 		}
 		return s.moveBindings(ctx, tx, org, scope, "")
@@ -232,8 +231,7 @@ func (s *Store) put(ctx context.Context, tx *store.Tx, statement, org, scope, ke
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, statement, org, scope, key, envelope, version, s.clock.Millis())
-	return err
+	return tx.Do(ctx, statement, org, scope, key, envelope, version, s.clock.Millis())
 }
 
 // Scopes lists the scopes of an organisation, sorted, without those of the server's own.

@@ -57,7 +57,7 @@ func Append(ctx context.Context, tx *store.Tx, events ...Event) error {
 		return fmt.Errorf("append events: %w", err)
 	}
 	for _, run := range slices.Sorted(maps.Keys(runs)) {
-		if _, err := tx.ExecContext(ctx, trimEvents, run, MaxEvents); err != nil {
+		if err := tx.Do(ctx, trimEvents, run, MaxEvents); err != nil {
 			return fmt.Errorf("trim events of run %s: %w", run, err)
 		}
 	}
@@ -101,7 +101,7 @@ func Context(ctx context.Context, tx *store.Tx, runID, jobID string, at int64, e
 	if len(raw) > maxContext {
 		return fmt.Errorf("store context of job %s: %w: %d bytes, the limit is %d", jobID, ErrTooLarge, len(raw), maxContext)
 	}
-	if _, err := tx.ExecContext(ctx, upsertContext, jobID, runID, at, string(raw)); err != nil {
+	if err := tx.Do(ctx, upsertContext, jobID, runID, at, string(raw)); err != nil {
 		return fmt.Errorf("store context of job %s: %w", jobID, err)
 	}
 	return nil
