@@ -192,3 +192,110 @@ func (b *bench) somebodyWaits() {
 		waits = b.text("SELECT max(pid)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 	}
 }
+
+// An agent that may start holds the job, and one that lost it may not, however close the answer and the deadline are.
+func TestAnAnswerAtTheLastMoment(t *testing.T) {
+	each(t, func(b *bench) {
+		for round := range 10 {
+			run, agent := fmt.Sprint("run-", round), fmt.Sprint("agent-", round)
+			b.register(run, job{name: "a"})
+			if !b.claim(run+"/a", agent) {
+				b.t.Fatal("cannot be claimed")
+			}
+			b.now.Add(10_001)
+			var fenced [2]bool
+			answer := func(n int) func() error {
+				return func() error {
+					ack, err := b.e.Acked(b.t.Context(), agent, "", run+"/a")
+					fenced[n] = ack.Fenced
+					return err
+				}
+			}
+			atOnce(b.t, nil, answer(0), func() error { return b.e.SweepOnce(b.t.Context()) }, answer(1))
+			holder := b.text("SELECT coalesce(agent_id, '') FROM dispatch_queue WHERE id = $1", run+"/a")
+			for _, fenced := range fenced {
+				if fenced == (holder == agent) {
+					b.t.Errorf("fenced: %v, and the job is with %q", fenced, holder)
+				}
+			}
+		}
+	})
+}
+
+// What an agent says of a step while its job is taken from it counts no more, also when it began to say so before.
+func TestAWordAboutAStepThatWaitsForTheRowOfAnotherOwner(t *testing.T) {
+	b := newBench(t, storetest.Postgres(t))
+	for end, change := range map[string]func(ctx context.Context, tx *store.Tx) error{
+		"requeued": func(ctx context.Context, tx *store.Tx) error {
+			return queue.Requeue(ctx, tx, "requeued/a", "why", 1, 0)
+		},
+		"withdrawn": func(ctx context.Context, tx *store.Tx) error { return queue.Withdraw(ctx, tx, "withdrawn/a", "why", 1) },
+		"ended": func(ctx context.Context, tx *store.Tx) error {
+			return tx.Do(ctx, "UPDATE execution_jobs SET completed_at = 5, status = 'failed' WHERE job_id = 'ended/a'")
+		},
+		"kept": func(ctx context.Context, tx *store.Tx) error { return queue.Start(ctx, tx, "kept/a") },
+	} {
+		b.register(end, job{name: "a"})
+		if agents := map[string]string{"requeued": "agent-1", "withdrawn": "agent-2", "ended": "agent-3", "kept": "agent-4"}; !b.claim(end+"/a", agents[end]) {
+			t.Fatalf("%s cannot be claimed", end)
+		}
+		agent := b.text("SELECT agent_id FROM dispatch_queue WHERE id = $1", end+"/a")
+		said := make(chan error, 1)
+		b.write(func(ctx context.Context, tx *store.Tx) error {
+			if err := errors.Join(change(ctx, tx), tx.All(ctx)); err != nil {
+				return err
+			}
+			go func() {
+				m := wire.StepStatus{MessageID: "1", RunID: end, JobID: end + "/a", StepName: "s", State: ci.StepRunning, Timestamp: 1}
+				said <- b.e.StepReported(ctx, agent, engine.Owned{RunID: end, JobID: end + "/a", JobName: "a"}, m)
+			}()
+			b.somebodyWaits()
+			return nil
+		})
+		b.must(<-said)
+		if steps := b.list("SELECT job_id FROM execution_steps WHERE run_id = $1", end); (len(steps) == 1) != (end == "kept") {
+			t.Errorf("%s: steps %q", end, steps)
+		}
+	}
+}
+
+// Of a group no more runs go on than may, however many ask and end at once, and each has its turn.
+func TestManyRunsAskForAGroupAtOnce(t *testing.T) {
+	each(t, func(b *bench) {
+		const runs = 6
+		var jobs []string
+		for n := range runs {
+			run := fmt.Sprint("run-", n)
+			b.plan(run, nil, queueMode, lockJob("a", ""))
+			jobs = append(jobs, b.id(run, "a"))
+			b.begin(fmt.Sprint("agent-", n), jobs[n])
+		}
+		ended := map[string]bool{}
+		for len(ended) < runs {
+			var proceed [runs]bool
+			var all []func() error
+			for n, job := range jobs {
+				if ended[job] {
+					continue
+				}
+				all = append(all, func() error {
+					ack, err := engine.Groups{Engine: b.e}.Report(b.t.Context(), fmt.Sprint("agent-", n), true, wire.ConcurrencyReport{MessageID: job, JobID: job, Group: "g"})
+					proceed[n] = ack.Action == wire.ConcurrencyProceed
+					return err
+				})
+			}
+			atOnce(b.t, nil, all...)
+			going := 0
+			for n, job := range jobs {
+				if proceed[n] {
+					going++
+					b.report(fmt.Sprint("agent-", n), job, ci.JobSuccess, "")
+					ended[job] = true
+				}
+			}
+			if going != 1 {
+				b.t.Fatalf("%d go on", going)
+			}
+		}
+	})
+}

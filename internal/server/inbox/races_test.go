@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -139,4 +140,45 @@ func TestAReleasedDeliveryIsTakenInOnceMore(t *testing.T) {
 			t.Errorf("accepted %d times", accepted.Load())
 		}
 	})
+}
+
+// A connection that ends while a delivery is stored leaves it to its sender to send it again, and then it is there once.
+func TestADeliveryWhoseAnswerIsLost(t *testing.T) {
+	db, scissors := storetest.Faulty(t, storetest.PostgresURL(t))
+	c := newClock()
+	in := open(db, c, inbox.Options{LeaseTime: time.Minute})
+	in.Open(200) // of whom none takes what he is given
+	stored, n := 0, 0
+	for _, up := range []bool{true, false} {
+		for at, cut := 0, true; cut; at += 131 {
+			n++
+			d := delivery(fmt.Sprint("k", n))
+			if in.Sit() {
+				in.Leave(false) // nobody is before it
+			}
+			scissors.CutAfter(at, up)
+			outcome, err := in.Accept(t.Context(), d)
+			cut = scissors.Mend()
+			if err != nil {
+				if outcome, err = in.Accept(t.Context(), d); err != nil {
+					t.Fatal(err)
+				}
+				if outcome == inbox.Duplicate {
+					stored++
+				}
+			}
+			c.advance(time.Minute) // by then nobody has its lease
+			got, lease := next(t, in)
+			if got.ID != d.ID {
+				t.Fatalf("%v after %d bytes (up: %v): next is %s", outcome, at, up, got.ID)
+			}
+			if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
+				t.Fatal(err)
+			}
+			none(t, in)
+		}
+	}
+	if stored == 0 {
+		t.Error("no answer was lost")
+	}
 }
