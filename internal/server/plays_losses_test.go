@@ -155,6 +155,16 @@ func TestPlaysOfLosses(t *testing.T) {
 			a joins
 			build becomes running
 			a ends build success`, want: []string{"success build=success"}},
+		{name: "the server restarts with the end on its way", lock: one, attempts: 1, lines: `
+			a joins
+			push
+			a gets build
+			a starts build
+			a logs build 500
+			a ends build success
+			server restarts
+			a is sent away 1001
+			a joins`, want: []string{"success build=success"}},
 		{name: "the server dies in the queue", lock: one, lines: `
 			push
 			build waits no_agent
@@ -174,9 +184,8 @@ func TestPlaysOfLosses(t *testing.T) {
 			a joins
 			build becomes running
 			a ends build success`, want: []string{"success build=success"}},
-		{name: "the agent of a job whose host has another for the rest", lock: servertest.Lock("build", "after<build"), lines: `
+		{name: "gone between two jobs, and again before its answer", lock: servertest.Lock("build", "after<build"), lines: `
 			a joins
-			b joins
 			push
 			a gets build
 			a starts build
@@ -211,7 +220,6 @@ func TestPlaysOfDisorder(t *testing.T) {
 			a starts build
 			a hears job.cancel no longer assigned
 			a steps build 0 running
-			a logs build 3
 			a ends build success`, want: []string{"failed build=failed"}},
 		{name: "the answer last", lock: one, lines: `
 			a joins

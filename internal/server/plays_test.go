@@ -3,6 +3,8 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 
 	"kici/internal/core/wire"
 	"kici/internal/server"
+	"kici/internal/server/logs"
 	"kici/internal/server/report"
 	"kici/internal/server/servertest"
 )
@@ -25,6 +28,7 @@ import (
 //	JOB becomes STATUS
 //	AGENT joins [LABEL...]     on a new connection, with the jobs that it holds; linux without labels
 //	AGENT joins as OTHER       under the other's name
+//	AGENT joins once           with a token for it alone, as one that a scaler started
 //	AGENT registers            again, on its connection
 //	AGENT is gone | leaves     the connection breaks, or ends in order
 //	AGENT forgets              its process has ended: it holds no job any more
@@ -34,7 +38,8 @@ import (
 //	AGENT rejects JOB busy | draining
 //	AGENT steps JOB INDEX STATE
 //	AGENT ends JOB STATE [DATA]
-//	AGENT logs JOB N           that many chunks of a line
+//	AGENT logs JOB N           that many chunks of two lines
+//	AGENT puts TEXT            at the link that it heard last; cut off after the first bytes with "a cut TEXT"
 //	AGENT asks JOB             whether the first step may go on
 //	AGENT groups JOB GROUP     job.concurrency.report
 //	AGENT says JOB FRAME       anything else
@@ -80,10 +85,11 @@ type performance struct {
 	stop   func() // of the server
 	kill   func()
 	agents map[string]*realAgent
+	logged map[string][]string // the lines that were sent, by log
 }
 
 func (p *performance) run() {
-	p.agents = map[string]*realAgent{}
+	p.agents, p.logged = map[string]*realAgent{}, map[string][]string{}
 	p.sha = p.h.Commit(p.t, app, p.lock)
 	p.open()
 	p.t.Cleanup(func() {
@@ -107,6 +113,26 @@ func (p *performance) run() {
 	}
 	if diff := cmp.Diff(p.want, got); diff != "" {
 		p.t.Errorf("ends (-want +got):\n%s", diff)
+	}
+	p.logsAreWhole()
+}
+
+// logsAreWhole requires every line that was sent, once.
+func (p *performance) logsAreWhole() {
+	p.t.Helper()
+	if len(p.logged) == 0 {
+		return
+	}
+	p.stop() // the logs are the server's alone while it runs
+	store, err := logs.Open(p.t.Context(), logs.Options{Root: filepath.Join(p.h.Settings.DataDir, "logs"), DB: p.h.DB})
+	if err != nil {
+		p.fail("%v", err)
+	}
+	defer store.Close()
+	for path, want := range p.logged {
+		if got := messages(p.t, store, path); !slices.Equal(got, want) {
+			p.t.Errorf("%s holds %d lines, %d were sent", path, len(got), len(want))
+		}
 	}
 }
 

@@ -1,16 +1,26 @@
 package server_test
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"testing/iotest"
+	"time"
 
 	"github.com/google/uuid"
 
 	"kici/internal/core/wire"
+	"kici/internal/server/auth"
+	"kici/internal/server/logs"
 	"kici/internal/server/servertest"
+	"kici/internal/server/store"
 )
 
 // realAgent is an agent of the recorded kind: one job at a time, no extension, nothing kept for later.
@@ -18,6 +28,8 @@ type realAgent struct {
 	*performance
 	id     string
 	labels []string
+	token  string // "" is the one of all
+	link   string // for an upload, of the frame that it heard last
 	peer   *servertest.Peer
 	jobs   map[string]wire.JobDispatch // by name, the newest
 	holds  map[string]bool             // by job id
@@ -30,6 +42,9 @@ func (a *realAgent) act(what, which, more string) {
 	case "joins":
 		if which == "as" {
 			a.id, which, more = more, "", ""
+		}
+		if which == "once" {
+			a.token, which = a.ephemeral(), ""
 		}
 		a.join(strings.Fields(which + " " + more))
 	case "registers":
@@ -65,9 +80,11 @@ func (a *realAgent) act(what, which, more string) {
 		if err != nil {
 			a.fail("%v", err)
 		}
-		for i := range n {
-			a.report(d, fmt.Sprintf(`{"type":"log.chunk","stepIndex":0,"lines":["line %d"]}`, i))
-		}
+		a.logs(which, d, n)
+	case "puts":
+		a.puts(more, len(more))
+	case "cut":
+		a.puts(more, 1)
 	case "asks":
 		a.send(d, `{"type":"step.approval-request","stepIndex":0,"stepName":"s0","clauses":[],"reason":"ship it"`+more+`}`)
 	case "groups":
@@ -93,7 +110,7 @@ func (a *realAgent) join(labels []string) {
 		a.labels = []string{"linux"}
 	}
 	a.peer = a.h.Dial(a.t)
-	a.peer.Send(wire.AuthRequest{Token: a.h.Token, ProtocolVersion: wire.Version})
+	a.peer.Send(wire.AuthRequest{Token: cmp.Or(a.token, a.h.Token), ProtocolVersion: wire.Version})
 	a.hears("auth.success", "")
 	a.register()
 	a.hears("register.ack", "")
@@ -114,12 +131,58 @@ func (a *realAgent) register() {
 	a.peer.Send(m)
 }
 
+// ephemeral is a token for this agent alone.
+func (a *realAgent) ephemeral() (token string) {
+	a.t.Helper()
+	tokens := auth.New(a.h.DB, time.Now, slog.New(slog.DiscardHandler))
+	err := a.h.DB.Write(a.t.Context(), func(ctx context.Context, tx *store.Tx) (err error) {
+		token, _, err = tokens.CreateEphemeralTx(ctx, tx, auth.NewAgentToken{Agent: a.id, Life: time.Hour})
+		return err
+	})
+	if err != nil {
+		a.fail("%v", err)
+	}
+	return token
+}
+
+func (a *realAgent) logs(name string, d wire.JobDispatch, chunks int) {
+	a.t.Helper()
+	path := logs.Path(d.RunID, name, 0)
+	for range chunks {
+		n := len(a.logged[path])
+		one, two := fmt.Sprint("line ", n), fmt.Sprint("line ", n+1)
+		a.report(d, fmt.Sprintf(`{"type":"log.chunk","stepIndex":0,"lines":[%q,%q]}`, one, two))
+		a.logged[path] = append(a.logged[path], one, two)
+	}
+}
+
+// puts uploads the first bytes of a text whose length it says.
+func (a *realAgent) puts(text string, n int) {
+	a.t.Helper()
+	req, err := http.NewRequestWithContext(a.t.Context(), http.MethodPut, a.link, io.MultiReader(strings.NewReader(text[:n]), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	if err != nil {
+		a.fail("%v", err)
+	}
+	if req.ContentLength = int64(len(text)); n == len(text) {
+		req.Body = io.NopCloser(strings.NewReader(text))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err == nil {
+		defer resp.Body.Close()
+	}
+	if whole := err == nil && resp.StatusCode/100 == 2; whole != (n == len(text)) {
+		a.fail("answered %+v, %v", resp, err)
+	}
+}
+
 // goes is the end of a connection: is gone, or is sent away with a code.
 func (a *realAgent) goes(how, more string) {
 	a.t.Helper()
 	if how == "gone" {
 		a.peer.Settle()
 		a.peer.Cut()
+		const connected = "SELECT count(*) FROM agents WHERE agent_id = $1 AND disconnected_at IS NULL"
+		servertest.Await(a.t, a.line, func() bool { return a.h.Count(a.t, connected, a.id) == 0 }, nil)
 	} else if code, reason := a.peer.Ending(); "away "+strconv.Itoa(code) != more {
 		a.fail("the connection ended with %d %s", code, reason)
 	}
@@ -134,12 +197,9 @@ func (a *realAgent) gets(name string) {
 	if err != nil || !ok {
 		a.fail("%v: %s", err, raw)
 	}
-	var c struct{ Name string }
-	if err := json.Unmarshal(d.JobConfig, &c); err != nil {
-		a.fail("%v", err)
-	}
-	if strings.ReplaceAll(c.Name, " ", "") != name {
-		a.fail("got %s", c.Name)
+	_, got, _ := strings.Cut(jobKey(d.JobConfig), "/")
+	if got, _, _ = strings.Cut(strings.ReplaceAll(got, " ", ""), "{"); got != name {
+		a.fail("got %s", got)
 	}
 	if len(a.holds) > 0 {
 		a.fail("it was given another job while it has one")
@@ -200,10 +260,11 @@ func (a *realAgent) hears(kind, text string) []byte {
 	if problem := unfit(raw); problem != "" {
 		a.fail("no such agent takes %s: %s", raw, problem)
 	}
-	var m struct{ Type string }
+	var m struct{ Type, UploadURL string }
 	if err := json.Unmarshal(raw, &m); err != nil || m.Type != kind || !strings.Contains(string(raw), text) {
 		a.fail("it heard %s", raw)
 	}
+	a.link = m.UploadURL
 	return raw
 }
 

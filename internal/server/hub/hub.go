@@ -191,13 +191,15 @@ func (h *Hub) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop closes every connection with 1001 and returns when the last one has ended; when ctx ends first, connections are
-// cut. Agents keep their jobs: they come back to this node or to another, so nothing is lost with them here.
+// Stop hears what agents have sent, closes every connection with 1001 and returns when the last one has ended; when ctx ends
+// first, connections are cut. Agents keep their jobs: they come back to this node or to another, so nothing is lost with
+// them here.
 func (h *Hub) Stop(ctx context.Context) {
 	h.mu.Lock()
 	h.stopping = true
 	open := h.allLocked()
 	h.mu.Unlock()
+	hearOut(ctx, open)
 	for _, c := range open {
 		c.close(wire.CloseGoingAway, wire.ReasonShutdown)
 	}
@@ -221,6 +223,23 @@ func (h *Hub) Stop(ctx context.Context) {
 	if err := h.abandon(ctx); err != nil {
 		h.Log.Warn("agents of this node stay marked as connected until it starts again", "err", err)
 	}
+}
+
+// hearTime bounds how long a hub that stops hears what was on its way.
+const hearTime = time.Second
+
+// hearOut waits until what agents have sent by now is applied: their answers to a ping come after it. Those with frame-ack send
+// again what was not, so they are not waited for.
+func hearOut(ctx context.Context, open []*conn) {
+	ctx, cancel := context.WithTimeout(ctx, hearTime)
+	defer cancel()
+	var heard sync.WaitGroup
+	for _, c := range open {
+		if c.agent.Load() != nil && !c.has(wire.FeatureFrameAck) {
+			heard.Go(func() { _ = c.ws.Ping(ctx) }) // who does not answer has nothing to say, or is gone
+		}
+	}
+	heard.Wait()
 }
 
 // farewell bounds the last write of a hub that stops.

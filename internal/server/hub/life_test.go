@@ -10,6 +10,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
+	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/server/auth"
 	"kici/internal/server/fleet"
@@ -286,6 +287,30 @@ func TestStopSendsAgentsElsewhere(t *testing.T) {
 	}
 	if _, _, err := dialRaw(t, b); err == nil || !strings.Contains(err.Error(), "503") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+// Agents without frame-ack send nothing twice.
+func TestStopHearsWhatAgentsHaveSent(t *testing.T) {
+	const frames = 2000
+	b := newBench(t)
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := b.join(t, agent("a"))
+	b.engine.give("a", "j")
+	for range frames {
+		p.send(wire.JobStatus{MessageID: "m", RunID: "r", JobID: "j", State: ci.JobRunning, Timestamp: 1})
+	}
+	stopped := make(chan struct{})
+	go func() {
+		b.Stop(context.Background())
+		close(stopped)
+	}()
+	p.expectClose(wire.CloseGoingAway, "Server shutting down")
+	<-stopped
+	if n := len(b.engine.seen()); n != frames+1 {
+		t.Errorf("%d calls, want the registration and %d reports", n, frames)
 	}
 }
 

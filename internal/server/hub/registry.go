@@ -144,11 +144,14 @@ func (h *Hub) lose(ctx context.Context, agentID string, d *departure) error {
 	return h.Engine.Lost(ctx, agentID, d.connection, d.left)
 }
 
-// Ready lists the agents that may be offered work, by name. The slice is the caller's.
+// Ready lists the agents that may be offered work, by name: none once the hub stops. The slice is the caller's.
 func (h *Hub) Ready() []dispatch.Agent {
 	now := h.Clock.Millis()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.stopping {
+		return nil
+	}
 	out := make([]dispatch.Agent, 0, len(h.sorted))
 	for _, c := range h.sorted {
 		if !c.ready || c.hold != "" || len(c.withdrawn) > 0 || c.rebootUntil > now || c.isClosing() {
