@@ -347,3 +347,69 @@ func TestWhoeverTakesRowsMayFail(t *testing.T) {
 		}
 	}
 }
+
+// A process that is suspended in a transaction is no hindrance for long.
+func TestATransactionThatWaitsForItsClient(t *testing.T) {
+	link := storetest.PostgresURL(t)
+	db, err := store.Open(t.Context(), store.Options{URL: link + "&idle_in_transaction_session_timeout=20&pool_max_conns=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	direct := dial(t, link)
+	err = db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		if _, err := tx.ExecContext(ctx, insertNode, "x"); err != nil {
+			return err
+		}
+		alone(t, direct)
+		return tx.Do(ctx, insertNode, "y")
+	})
+	if got := nodes(t, db); !store.IsUnavailable(err) || len(got) != 0 {
+		t.Errorf("%v, stored %v", err, got)
+	}
+}
+
+// Who puts something between the server and its database may have to do without prepared statements.
+func TestEveryWayToSendStatements(t *testing.T) {
+	link := storetest.PostgresURL(t)
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		db, err := store.Open(t.Context(), store.Options{URL: link + "&pool_max_conns=1&default_query_exec_mode=" + mode})
+		if err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		var seen []int
+		count := store.Ask{Query: "SELECT count(*) FROM nodes WHERE id LIKE $1", Args: []any{mode + "%"}, Row: func(r store.Row) error {
+			var n int
+			err := r.Scan(&n)
+			seen = append(seen, n)
+			return err
+		}}
+		write := func(id, change string) error {
+			return db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+				if err := tx.Do(ctx, insertNode, mode+id); err != nil {
+					return err
+				}
+				if err := tx.All(ctx, count, count); err != nil {
+					return err
+				}
+				if err := tx.DoOne(ctx, errRollback, "UPDATE nodes SET seen_at = $2 WHERE id = $1", mode+change, 7); err != nil {
+					return err
+				}
+				return tx.Last(ctx, count)
+			})
+		}
+		if err := write("a", "a"); err != nil || !slices.Equal(seen, []int{1, 1, 1}) {
+			t.Errorf("%s: %v, seen %v", mode, err, seen)
+		}
+		if err := write("b", "nobody"); !errors.Is(err, errRollback) {
+			t.Errorf("%s: %v", mode, err)
+		}
+		if err := write("a", "a"); !store.IsUnique(err) {
+			t.Errorf("%s: %v", mode, err)
+		}
+		if seen = nil; db.Read().All(t.Context(), count) != nil || !slices.Equal(seen, []int{1}) {
+			t.Errorf("%s: stored %v", mode, seen)
+		}
+	}
+}
