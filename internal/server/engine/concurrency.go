@@ -24,9 +24,9 @@ type group struct{ routingKey, key string }
 
 // Report decides whether a job may go on in the group that its agent names. An agent that is not patient cannot be told
 // to wait: its job is taken back in the same transaction, and given out again once its run has a place.
-func (g Groups) Report(ctx context.Context, agentID string, patient bool, m wire.ConcurrencyReport) (wire.ConcurrencyAck, error) {
-	ack := wire.ConcurrencyAck{RequestID: m.MessageID, Action: wire.ConcurrencyProceed}
-	err := g.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+func (g Groups) Report(ctx context.Context, agentID string, patient bool, m wire.ConcurrencyReport) (ack wire.ConcurrencyAck, err error) {
+	err = g.write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		ack = wire.ConcurrencyAck{RequestID: m.MessageID, Action: wire.ConcurrencyProceed}
 		run, job, err := lockJob(ctx, tx, m.JobID)
 		if err != nil {
 			return err

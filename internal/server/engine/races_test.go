@@ -299,3 +299,36 @@ func TestManyRunsAskForAGroupAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// What is decided again is answered as it was decided last.
+func TestAnAnswerIsThatOfTheLastDecision(t *testing.T) {
+	b := newBench(t, storetest.Postgres(t))
+	for _, run := range []string{"r1", "r2"} {
+		b.plan(run, nil, queueMode, lockJob("a", ""))
+	}
+	first, second := b.id("r1", "a"), b.id("r2", "a")
+	b.begin("agent-1", first)
+	b.begin("agent-2", second)
+	b.group("agent-1", first, "g", true)
+	if ack := b.group("agent-2", second, "g", true); ack.Action != wire.ConcurrencyWait {
+		t.Fatalf("second: %+v", ack)
+	}
+	again := make(chan wire.ConcurrencyAck, 1)
+	b.write(func(ctx context.Context, tx *store.Tx) error {
+		if err := tx.Do(ctx, "SET LOCAL deadlock_timeout = '1min'"); err != nil { // so that it is the engine's that is given up
+			return err
+		}
+		if _, err := store.Texts(ctx, tx, "SELECT job_id FROM concurrency_waiters FOR UPDATE"); err != nil {
+			return err
+		}
+		go func() { again <- b.group("agent-2", second, "g", true) }()
+		b.somebodyWaits() // with what it decided
+		if _, err := store.Texts(ctx, tx, "SELECT run_id FROM execution_runs WHERE run_id = 'r2' FOR UPDATE"); err != nil {
+			return err
+		}
+		return tx.Do(ctx, "DELETE FROM concurrency_slots WHERE run_id = 'r1'")
+	})
+	if ack := <-again; ack.Action != wire.ConcurrencyProceed {
+		t.Errorf("the place is free: %+v", ack)
+	}
+}
