@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // aliveFor is for how long a node counts as running after it was last seen.
@@ -25,11 +26,11 @@ const aliveFor = 20 * time.Second
 const maxComplaint = 4 << 10
 
 func openPostgres(databaseURL string) (*sql.DB, error) {
-	db, err := sql.Open("pgx", databaseURL)
+	config, err := pgxpool.ParseConfig(databaseURL) // the URL is that of a server's pool, whose settings are nothing to the database
 	if err != nil {
 		return nil, errors.New("open database: the URL is not a PostgreSQL connection URL") // its error would repeat the password
 	}
-	return db, nil
+	return stdlib.OpenDB(*config.ConnConfig), nil
 }
 
 // dumpPostgres has pg_dump copy the database as of one moment.

@@ -231,7 +231,7 @@ func TestNothingIsLeftOfABackupThatFailed(t *testing.T) {
 
 func TestBackupOfAnotherEngineIsRefused(t *testing.T) {
 	source := create(t, data(t), "b", backup.Options{})
-	to := backup.Place{DataDir: t.TempDir(), DatabaseURL: storetest.PostgresURL(t)}
+	to := backup.Place{DataDir: t.TempDir(), DatabaseURL: storetest.PostgresURL(t) + "&pool_max_conns=3"}
 	o := backup.RestoreOptions{Now: time.Now(), Hold: server.HoldFolder}
 	if _, err := backup.Restore(t.Context(), source, to, o); !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("a database with tables: %v", err)
