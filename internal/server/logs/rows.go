@@ -74,6 +74,14 @@ func (r *rows) read(ctx context.Context, log string) (text string, ok bool, err 
 	return text, err == nil, err
 }
 
+// begin writes a short log that is new. Error: errUnread when there is a row.
+func (r *rows) begin(ctx context.Context, log string, data []byte) error {
+	run, name, _ := splitPath(log)
+	return r.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		return tx.DoOne(ctx, errUnread, insertShort+" DO NOTHING", run, r.folder, name, time.Now().UnixMilli(), string(data))
+	})
+}
+
 // put writes a short log as a whole.
 func (r *rows) put(ctx context.Context, log string, data []byte) error {
 	run, name, _ := splitPath(log)
@@ -128,8 +136,10 @@ const (
 
 	selectShort = `SELECT data FROM short_logs WHERE run_id = $1 AND folder = $2 AND name = $3`
 
-	putShort = `INSERT INTO short_logs (run_id, folder, name, written_at, data) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (run_id, folder, name) DO UPDATE SET written_at = excluded.written_at, data = excluded.data`
+	insertShort = `INSERT INTO short_logs (run_id, folder, name, written_at, data) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (run_id, folder, name)`
+
+	putShort = insertShort + ` DO UPDATE SET written_at = excluded.written_at, data = excluded.data`
 
 	deleteShort = `DELETE FROM short_logs WHERE run_id = $1 AND folder = $2 AND name = $3`
 

@@ -24,6 +24,7 @@ type shortLog struct {
 	data   []byte // what the row holds. Readers have it, too: no byte of it ever changes
 	chunks int
 	row    bool // there may be a row
+	unread bool // nobody has looked whether there is one
 	next   file // the file that has the data, while the row is still there
 	file   file // what the log has become, nil while it is a row
 }
@@ -39,6 +40,9 @@ func textOf(f file) []byte {
 // Write stores a chunk behind the others. An error of the row leaves it as it was, or, where the answer to the commit was
 // lost, with a chunk that the next one takes away or that is sent again.
 func (l *shortLog) Write(ctx context.Context, chunk []byte) (int, error) {
+	if l.unread {
+		return l.begin(ctx, chunk)
+	}
 	if l.file == nil && (l.next != nil || l.chunks >= shortChunks || len(l.data)+len(chunk) > shortBytes) {
 		if err := l.turn(ctx); err != nil {
 			return 0, err
@@ -54,6 +58,21 @@ func (l *shortLog) Write(ctx context.Context, chunk []byte) (int, error) {
 	}
 	l.data = data
 	l.chunks++
+	return len(chunk), nil
+}
+
+// errUnread says that a log must be read before it goes on.
+var errUnread = errors.New("the log is not new")
+
+// begin stores the first chunk of a log that is new. Error: errUnread when it is not, or becomes a file at once.
+func (l *shortLog) begin(ctx context.Context, chunk []byte) (int, error) {
+	if len(chunk) > shortBytes {
+		return 0, errUnread
+	}
+	if err := l.store.rows.begin(ctx, l.path, chunk); err != nil {
+		return 0, err
+	}
+	l.data, l.chunks, l.row, l.unread = slices.Clone(chunk), 1, true, false
 	return len(chunk), nil
 }
 

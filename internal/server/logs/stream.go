@@ -52,7 +52,20 @@ type stream struct {
 func (st *stream) append(ctx context.Context, s *Store, c Chunk) (bool, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if err := st.readyLocked(ctx, s); err != nil {
+	changed, err := st.appendLocked(ctx, s, c, false)
+	if errors.Is(err, errUnread) {
+		if err := st.closeLocked(); err != nil {
+			return false, err
+		}
+		changed, err = st.appendLocked(ctx, s, c, true)
+	}
+	return changed, err
+}
+
+// appendLocked is append. Most logs are new, so one that may be a row is only read first where that is asked for; it fails with
+// errUnread where it should have been.
+func (st *stream) appendLocked(ctx context.Context, s *Store, c Chunk, read bool) (bool, error) {
+	if err := st.readyLocked(ctx, s, read); err != nil {
 		return false, err
 	}
 	if st.capped {
@@ -82,7 +95,7 @@ func (st *stream) append(ctx context.Context, s *Store, c Chunk) (bool, error) {
 }
 
 // readyLocked opens the log, or looks again at one that is not as this stream left it.
-func (st *stream) readyLocked(ctx context.Context, s *Store) error {
+func (st *stream) readyLocked(ctx context.Context, s *Store, read bool) error {
 	if st.file != nil {
 		size, err := st.file.Size()
 		if err == nil && size == st.shape.Load().Size {
@@ -92,7 +105,7 @@ func (st *stream) readyLocked(ctx context.Context, s *Store) error {
 			return err
 		}
 	}
-	f, found, err := s.openForMore(ctx, st.path)
+	f, found, err := s.openForMore(ctx, st.path, read)
 	if err != nil {
 		return err
 	}
@@ -103,14 +116,14 @@ func (st *stream) readyLocked(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// openForMore opens a log in whatever form it is, or begins one.
-func (s *Store) openForMore(ctx context.Context, path string) (file, index.Tail, error) {
+// openForMore opens a log in whatever form it is, or begins one. See openWhole.
+func (s *Store) openForMore(ctx context.Context, path string, read bool) (file, index.Tail, error) {
 	parts, err := s.inParts(ctx, path)
 	if err != nil {
 		return nil, index.Tail{}, err
 	}
 	if !parts {
-		return s.openWhole(ctx, path)
+		return s.openWhole(ctx, path, read)
 	}
 	w, found, err := s.segments.Continue(ctx, path, windowChunks)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // the other, both are there: the longer one is the log, and both begin alike.
 
 // openWhole opens such a log for writing and finds the end of its last complete chunk. What a killed server left behind
-// that is cut off, and a row that is not the log goes.
-func (s *Store) openWhole(ctx context.Context, path string) (file, index.Tail, error) {
+// that is cut off, and a row that is not the log goes. Without read, one that is no file is taken for new.
+func (s *Store) openWhole(ctx context.Context, path string, read bool) (file, index.Tail, error) {
 	f, there, err := s.openFile(path)
 	if err != nil {
 		return nil, index.Tail{}, err
@@ -27,6 +27,9 @@ func (s *Store) openWhole(ctx context.Context, path string) (file, index.Tail, e
 			f, err = s.openToRest(path, true)
 		}
 		return f, there, err
+	}
+	if f == nil && !read {
+		return &shortLog{store: s, path: path, unread: true}, there, nil
 	}
 	row, here, err := s.openRow(ctx, path)
 	switch {
