@@ -108,6 +108,7 @@ func (s *Server) beat(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		s.bell.Alone(len(nodes) == 1)
 		return s.bury(ctx, watch.Dead(nodes, s.node.id, s.clock()))
 	})
 }

@@ -38,6 +38,7 @@ type Bell struct {
 	log    *slog.Logger
 	lines  []*line
 	remote service.Poke // there is something to tell the other nodes
+	alone  atomic.Bool  // there are none
 }
 
 // line is one kind of wake-up.
@@ -62,6 +63,10 @@ func (b *Bell) Line(name string, local service.Poke) service.Poke {
 	b.lines = append(b.lines, l)
 	return l.rung
 }
+
+// Alone says whether this node knows of no other. It tells nobody anything then, until another is heard: each says that it is
+// there as soon as it listens.
+func (b *Bell) Alone(yes bool) { b.alone.Store(yes) }
 
 // Start runs the loops of the bell in the group.
 func (b *Bell) Start(loops *service.Group) {
@@ -97,6 +102,9 @@ func (b *Bell) notify(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-b.remote:
 		}
+		if b.alone.Load() {
+			continue
+		}
 		if err := b.notifyOnce(ctx); err != nil && ctx.Err() == nil {
 			b.log.Warn("other nodes not woken, they look by themselves in a moment", "err", err)
 		}
@@ -107,18 +115,23 @@ func (b *Bell) notify(ctx context.Context) error {
 }
 
 func (b *Bell) notifyOnce(ctx context.Context) error {
-	word := []string{b.node}
+	var rung []string
 	for _, l := range b.lines {
 		if l.due.Swap(false) {
-			word = append(word, l.name)
+			rung = append(rung, l.name)
 		}
 	}
-	if len(word) == 1 {
+	if len(rung) == 0 {
 		return nil // all of it went with the word before
 	}
+	return b.say(ctx, rung...)
+}
+
+// say tells the other nodes that this one is there, and which lines it rings.
+func (b *Bell) say(ctx context.Context, rung ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTime)
 	defer cancel()
-	_, err := b.db.Read().ExecContext(ctx, "SELECT pg_notify($1, $2)", channel, strings.Join(word, " "))
+	_, err := b.db.Read().ExecContext(ctx, "SELECT pg_notify($1, $2)", channel, strings.Join(append([]string{b.node}, rung...), " "))
 	return err
 }
 
@@ -135,6 +148,9 @@ func (b *Bell) listen(ctx context.Context) error {
 	}()
 	for _, l := range b.lines {
 		l.local.Wake() // nobody heard what was rung before
+	}
+	if err := b.say(ctx); err != nil {
+		return fmt.Errorf("tell other nodes of this one: %w", err)
 	}
 	for {
 		if err := b.hear(ctx, conn); err != nil {
@@ -191,6 +207,7 @@ func (b *Bell) wake(word string) {
 	if len(said) == 0 || said[0] == b.node {
 		return
 	}
+	b.alone.Store(false)
 	for _, l := range b.lines {
 		if slices.Contains(said[1:], l.name) {
 			l.local.Wake()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // ringer is a node with one line.
 type ringer struct {
+	bell  *Bell
 	out   service.Poke // rings everywhere
 	local service.Poke // is woken
 }
@@ -28,7 +30,8 @@ func newRinger(t *testing.T, url, node string) ringer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	b, r := NewBell(url, db, node, quiet), ringer{local: service.NewPoke()}
+	b := NewBell(url, db, node, quiet)
+	r := ringer{bell: b, local: service.NewPoke()}
 	r.out = b.Line("dispatch", r.local)
 	loops := service.NewGroup(t.Context(), quiet)
 	b.Start(loops)
@@ -55,6 +58,22 @@ func TestABellWakesEveryNode(t *testing.T) {
 	b.out.Wake()
 	b.await(t, "at home")
 	a.await(t, "the other way")
+}
+
+func TestANodeThatIsAloneTellsNobodyUntilAnotherComes(t *testing.T) {
+	url := storetest.PostgresURL(t)
+	a := newRinger(t, url, "a")
+	a.bell.Alone(true)
+	a.out.Wake()
+	a.await(t, "at home")
+	b := newRinger(t, url, "b")
+	for deadline := time.Now().Add(patience); a.bell.alone.Load(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the other was not heard")
+		}
+	}
+	a.out.Wake()
+	b.await(t, "elsewhere")
 }
 
 func TestABellTakesTheURLOfAPool(t *testing.T) {
