@@ -156,7 +156,7 @@ func (e *Engine) finished(ctx context.Context, agentID string, m wire.JobStatus)
 		r := report(agentID, m, data)
 		var grown []lifecycle.Outcome
 		if lifecycle.Accepts(job, r) {
-			if job.Kind.Internal() && r.Status == ci.JobSuccess {
+			if job.Kind.Internal() && r.Status == ci.JobSuccess && run.Cancel == nil { // what would join was cancelled before it was made
 				if grown, err = e.helped(ctx, tx, job, data, &r); err != nil {
 					return err
 				}

@@ -267,4 +267,18 @@ func TestACancelledRunDoesNotGrow(t *testing.T) {
 		b.wantStates("r", "__init__ci__m=success m=cancelled last=cancelled")
 		b.wantRun("r", "cancelled", "run cancelled via API")
 	})
+	each(t, func(b *bench) {
+		b.plan("r", nil, "", lockJob("a", ""), generator, lockJob("last", `,"needs":[{"group":"g"}]`))
+		b.run("agent-1", b.id("r", "a"), ci.JobSuccess, "")
+		made := b.id("r", "__dynamic__ci__1")
+		if !b.claim(made, "agent-1") {
+			t.Fatal("not claimed")
+		}
+		b.start("agent-1", made)
+		_, err := b.e.Cancel(t.Context(), "r", "api_key:1", "", false)
+		b.must(err)
+		b.report("agent-1", made, ci.JobSuccess, `{"dynamicComplete":true,"dynamicJobs":[`+lockJob("x", "")+`]}`)
+		b.wantStates("r", "a=success __dynamic__ci__1=success last=cancelled")
+		b.wantRun("r", "cancelled", "run cancelled via API")
+	})
 }
