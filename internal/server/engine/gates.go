@@ -205,7 +205,7 @@ func namesOfHold(job, kept sql.NullString) (names []string, err error) {
 // the transaction ends nobody else counts, so that two who come at once do not both find the last slot free. Those that wait
 // are counted first: one that is given its slot meanwhile counts twice then, and not never.
 func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64, err error) {
-	if err := lockSlots(ctx, tx, orgID, group); err != nil {
+	if err := lockSlots(ctx, tx, orgID); err != nil {
 		return 0, err
 	}
 	var waiting int64
@@ -216,14 +216,15 @@ func occupying(ctx context.Context, tx *store.Tx, orgID, group string) (n int64,
 	return busy + waiting, err
 }
 
-// lockSlots lets one transaction at a time count the slots of a group. SQLite has one writer.
-func lockSlots(ctx context.Context, tx *store.Tx, orgID, group string) error {
+// lockSlots lets one transaction at a time count slots of an organisation: of all groups, since the jobs of a run may ask for
+// several, and in any order. SQLite has one writer.
+func lockSlots(ctx context.Context, tx *store.Tx, orgID string) error {
 	if tx.Dialect != store.Postgres {
 		return nil
 	}
-	err := tx.Do(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "slots of "+orgID+" "+group)
+	err := tx.Do(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "slots of "+orgID)
 	if err != nil {
-		return fmt.Errorf("lock the slots of %q: %w", group, err)
+		return fmt.Errorf("lock the slots of %q: %w", orgID, err)
 	}
 	return nil
 }

@@ -24,16 +24,15 @@ func loadRun(ctx context.Context, tx *store.Tx, runID string) (run lifecycle.Run
 	return run, ok, nil
 }
 
-// lockJob loads a job with its queue row, and its run, and locks all three in that order: run, job, row. A job that does not exist is ErrNotOwner:
-// whoever speaks of it made it up.
+// lockJob loads a job with its queue row, and its run, and locks all three in that order: run, job, row. A job that does not
+// exist is ErrNotOwner: whoever speaks of it made it up, or waited while others took its place.
 func lockJob(ctx context.Context, tx *store.Tx, jobID string) (run lifecycle.Run, job lifecycle.Job, err error) {
-	found := false
 	ofJob := store.Ask{Query: selectRun + "(SELECT run_id FROM execution_jobs WHERE job_id = $1)" + tx.ForUpdate(), Args: []any{jobID},
 		Row: func(r store.Row) (err error) {
-			run, found, err = scanRun(r)
+			run, _, err = scanRun(r)
 			return err
 		}}
-	if job, err = loadJob(ctx, tx, jobID, ofJob); isNoRows(err) && !found {
+	if job, err = loadJob(ctx, tx, jobID, ofJob); isNoRows(err) {
 		err = ErrNotOwner
 	}
 	return run, job, err
