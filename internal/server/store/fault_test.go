@@ -413,3 +413,36 @@ func TestEveryWayToSendStatements(t *testing.T) {
 		}
 	}
 }
+
+// A newer server may change the schema under an older one, which goes on.
+func TestASchemaThatChangesUnderPreparedStatements(t *testing.T) {
+	db := storetest.Postgres(t)
+	write := func(id string) error {
+		return db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			if err := tx.DoOne(ctx, errRollback, insertNode, id); err != nil {
+				return err
+			}
+			return tx.Last(ctx, store.Ask{Query: "UPDATE nodes SET seen_at = 2 WHERE id = $1 RETURNING id, seen_at", Args: []any{id},
+				Row: func(r store.Row) error { return r.Scan(new(string), new(int)) }})
+		})
+	}
+	if err := write("before"); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{"ALTER TABLE nodes ADD COLUMN later BIGINT NOT NULL DEFAULT 0", "CREATE INDEX nodes_later ON nodes (later)"} {
+		if _, err := db.Read().ExecContext(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(change); err != nil {
+			t.Errorf("after %s: %v", change, err)
+		}
+	}
+	// One that takes away the ground of a statement fails that once, and leaves the connection usable.
+	if _, err := db.Read().ExecContext(t.Context(), "ALTER TABLE nodes ALTER COLUMN seen_at TYPE INTEGER"); err != nil {
+		t.Fatal(err)
+	}
+	first, second := write("first"), write("second")
+	if got := nodes(t, db); second != nil || slices.Contains(got, "first") != (first == nil) || !slices.Contains(got, "second") {
+		t.Errorf("%v, then %v, stored %v", first, second, got)
+	}
+}
