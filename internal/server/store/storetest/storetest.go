@@ -113,7 +113,7 @@ func PostgresURL(t testing.TB) string {
 		testenv.Missing(t, "postgres", err.Error())
 	}
 	name := fmt.Sprintf("kici_test_%d_%d", os.Getpid(), databases.Add(1))
-	if err := adminExec(base, "CREATE DATABASE "+name+" TEMPLATE "+templateName()); err != nil {
+	if err := adminExec(base, "CREATE DATABASE "+name+" TEMPLATE "+templateName()+copyFiles()); err != nil {
 		t.Fatalf("create test database: %v", err)
 	}
 	t.Cleanup(func() {
@@ -157,6 +157,25 @@ var postgresTemplate = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	return base, db.Close()
+})
+
+// copyFiles has a new database copied file by file, which takes half the time where nothing waits for the disk. Before
+// version 15 there was no other way, and no word for it.
+var copyFiles = sync.OnceValue(func() string {
+	base, err := postgresTemplate()
+	if err != nil {
+		return ""
+	}
+	conn, err := pgx.Connect(context.Background(), base)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close(context.Background())
+	var version string
+	if err := conn.QueryRow(context.Background(), "SHOW server_version_num").Scan(&version); err != nil || len(version) < 6 || version < "150000" {
+		return ""
+	}
+	return " STRATEGY FILE_COPY"
 })
 
 // adminExec runs one statement on the server's own database. Copies of one template must not be made at the same time.
