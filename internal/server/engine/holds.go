@@ -281,7 +281,7 @@ func stepAnswer(h openHold, status ci.HoldStatus, why *ci.Reason) wire.ApprovalR
 
 // closeHolds closes the holds of a job that ended, or all of a run: there is nothing left to decide.
 func closeHolds(ctx context.Context, tx *store.Tx, runID, jobID string, now int64) error {
-	err := tx.Do(ctx, `UPDATE held_runs SET status = 'rejected', resolved_at = $3
+	err := tx.Do(ctx, `UPDATE held_runs SET status = 'rejected', resolved_at = $3, resolved_by = 'server'
 WHERE run_id = $1 AND status = 'pending' AND ($2 = '' OR job_id = $2)`, runID, jobID, now)
 	if err != nil {
 		return fmt.Errorf("close holds of run %s: %w", runID, err)
