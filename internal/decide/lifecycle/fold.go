@@ -24,7 +24,7 @@ const checkFailOnDrift = "check-fail-on-drift"
 // the sentence. done is false while some job is open, or there is none.
 func Fold(jobs []Summary, checkMode string, drift bool) (status ci.RunStatus, reason *ci.Reason, done bool) {
 	var failed []string
-	cancelled := false
+	stopped := false
 	for _, j := range jobs {
 		switch {
 		case !j.Status.Terminal():
@@ -32,7 +32,7 @@ func Fold(jobs []Summary, checkMode string, drift bool) (status ci.RunStatus, re
 		case j.Status.FailsRun():
 			failed = append(failed, j.Name)
 		case j.Status == ci.JobCancelled:
-			cancelled = true
+			stopped = true
 		}
 	}
 	switch {
@@ -41,16 +41,17 @@ func Fold(jobs []Summary, checkMode string, drift bool) (status ci.RunStatus, re
 	case drift && checkMode == checkFailOnDrift:
 		return ci.RunFailed, reasonOf("drift", driftReason, nil), true
 	case len(failed) > 0:
-		return ci.RunFailed, failedJobs(failed), true
-	case cancelled:
+		return ci.RunFailed, naming(ci.ReasonFailedJobs, "Failed jobs: ", failed), true
+	case stopped:
 		return ci.RunCancelled, nil, true
 	}
 	return ci.RunSuccess, nil, true
 }
 
-func failedJobs(names []string) *ci.Reason {
+// naming is a reason that names jobs.
+func naming(code, what string, names []string) *ci.Reason {
 	listed := names[:min(len(names), ci.MaxListEntries)]
-	return reasonOf(ci.ReasonFailedJobs, "Failed jobs: "+strings.Join(names, ", "), map[string]any{"jobs": listed, "count": len(names)})
+	return reasonOf(code, what+strings.Join(names, ", "), map[string]any{"jobs": listed, "count": len(names)})
 }
 
 // specific lists reasons that say more than that jobs failed; they are kept.
@@ -76,7 +77,16 @@ func Settle(run Run, jobs []Summary, drift bool, now int64) Outcome {
 	case reason != nil:
 		c.Reason = reason
 	default:
-		c.Reason = reasonOf(ci.ReasonCancelled, "jobs were cancelled", nil)
+		c.Reason = naming(ci.ReasonCancelled, "Cancelled jobs: ", cancelled(jobs))
 	}
 	return Outcome{Run: c}
+}
+
+func cancelled(jobs []Summary) (names []string) {
+	for _, j := range jobs {
+		if j.Status == ci.JobCancelled {
+			names = append(names, j.Name)
+		}
+	}
+	return names
 }

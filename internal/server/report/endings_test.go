@@ -37,7 +37,7 @@ var endings = []struct {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
 		f.starts("id-one", "a-1")
 		f.reports("id-one", "a-1", ci.JobCancelled, "")
-	}, "jobs were cancelled", "cancelled on the agent"},
+	}, "Cancelled jobs: one", "cancelled on the agent"},
 	{"somebody cancels it", func(f *floor) {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
 		_, err := f.Cancel(f.t.Context(), "r", "api_key:t-1", "", false)
