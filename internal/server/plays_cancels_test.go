@@ -189,6 +189,29 @@ func TestPlaysOfCancels(t *testing.T) {
 			a hears job.concurrency.ack proceed
 			a ends build success
 			b joins`, want: []string{"success build=success", "success build=success"}},
+		{name: "its agent is taken from it in line, and comes back before it has ended it", lock: grouped(`{"hasGroup":true,"cancelInProgress":false}`), lines: `
+			z joins
+			push
+			z gets build
+			z starts build
+			z groups build g
+			z hears job.concurrency.ack proceed
+			b joins
+			push
+			b gets build
+			b starts build
+			b groups build g
+			b hears job.concurrency.ack cancel
+			b is gone
+			b joins
+			b hears job.cancel no longer assigned
+			z ends build success
+			z gets build
+			b ends build cancelled
+			z starts build
+			z groups build g
+			z hears job.concurrency.ack proceed
+			z ends build success`, want: []string{"success build=success", "success build=success"}},
 		{name: "the server dies with a run in line", lock: grouped(`{"hasGroup":true,"cancelInProgress":false}`), lines: `
 			a joins
 			b joins

@@ -105,7 +105,7 @@ func (c *conn) concurrency(ctx context.Context, m wire.ConcurrencyReport) error 
 	}
 	ack.RequestID = m.MessageID
 	if ack.Action == wire.ConcurrencyWait && !patient {
-		c.withdraw(m.JobID)
+		c.occupy(m.JobID, true)
 		ack.Action = wire.ConcurrencyCancel
 	}
 	c.answer(ack)
@@ -113,8 +113,9 @@ func (c *conn) concurrency(ctx context.Context, m wire.ConcurrencyReport) error 
 	return nil
 }
 
-// withdraw notes that a job was taken away from an agent that still has to end it.
-func (c *conn) withdraw(jobID string) {
+// occupy notes that an agent still has to end a job that is not its own any more. It is offered nothing until then: least of all
+// the same job, which the end of the old attempt would end. deaf tells that it said all it had to say of the job.
+func (c *conn) occupy(jobID string, deaf bool) {
 	jobID = strings.Clone(jobID) // what is kept must not hold the whole frame
 	delete(c.owned, jobID)
 	c.hub.mu.Lock()
@@ -122,7 +123,7 @@ func (c *conn) withdraw(jobID string) {
 	if c.withdrawn == nil {
 		c.withdrawn = map[string]bool{}
 	}
-	c.withdrawn[jobID] = true
+	c.withdrawn[jobID] = deaf
 }
 
 // approval asks people. The answer follows from the outbox when they have not decided yet.

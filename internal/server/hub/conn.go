@@ -38,7 +38,8 @@ type conn struct {
 	ready  bool            // register.ack is sent and jobs are reconciled
 	hold   string          // wire.RejectBusy or wire.RejectDraining: not offered work
 	active int             // jobs that the agent said it has
-	// Jobs that were taken away from the agent and that it still has to end. Until then it is offered nothing.
+	// Jobs that were taken away from the agent and that it still has to end, and whether what it says of them counts no more.
+	// Until then it is offered nothing.
 	withdrawn map[string]bool
 	// rebootUntil is when the host is to be back from a reboot, epoch milliseconds; until then the agent is offered nothing.
 	rebootUntil int64

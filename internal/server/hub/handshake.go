@@ -207,6 +207,9 @@ func (c *conn) admit(ctx context.Context, m wire.AgentRegister) error {
 	}
 	for _, one := range cancels {
 		c.answer(one)
+		if !c.has(wire.FeatureFrameAck) {
+			c.occupy(one.JobID, false)
+		}
 	}
 	c.hub.setReady(c)
 	c.hub.Log.Info("agent registered", "agent", r.id, "connection", c.id, "remote", c.remote, "version", r.version,

@@ -298,8 +298,11 @@ func (a *Agent) forget(jobID string) {
 	delete(a.begun, jobID)
 }
 
-// cancelled gives a job up that is no longer this agent's.
+// cancelled gives a job up that is no longer this agent's. Agents without frame-ack say so of one that they have.
 func (a *Agent) cancelled(m wire.JobCancel) {
+	if !a.keeps() && slices.ContainsFunc(a.jobs, func(j wire.InFlightJob) bool { return j.JobID == m.JobID }) {
+		a.reportJob(m.RunID, m.JobID, ci.JobCancelled, "")
+	}
 	a.forget(m.JobID)
 	a.owed = slices.DeleteFunc(a.owed, func(o owed) bool { return jobOf(o.m) == m.JobID })
 }
