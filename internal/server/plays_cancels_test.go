@@ -129,9 +129,9 @@ func TestPlaysOfCancels(t *testing.T) {
 			push
 			a gets build
 			a starts build
-			a logs build 2000
+			a logs build 5000
 			cancel
-			a logs build 2000
+			a logs build 5000
 			a stops build`, want: []string{"cancelled build=cancelled"}},
 		{name: "a newer run in its group", lock: grouped(`{"hasGroup":true}`), lines: `
 			a joins

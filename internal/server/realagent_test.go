@@ -149,10 +149,12 @@ func (a *realAgent) logs(name string, d wire.JobDispatch, chunks int) {
 	a.t.Helper()
 	path := logs.Path(d.RunID, name, 0)
 	for range chunks {
-		n := len(a.logged[path])
-		one, two := fmt.Sprint("line ", n), fmt.Sprint("line ", n+1)
-		a.report(d, fmt.Sprintf(`{"type":"log.chunk","stepIndex":0,"lines":[%q,%q]}`, one, two))
-		a.logged[path] = append(a.logged[path], one, two)
+		lines := make([]string, 10)
+		for i := range lines {
+			lines[i] = fmt.Sprint("line ", len(a.logged[path])+i)
+		}
+		a.report(d, fmt.Sprintf(`{"type":"log.chunk","stepIndex":0,"lines":["%s"]}`, strings.Join(lines, `","`)))
+		a.logged[path] = append(a.logged[path], lines...)
 	}
 }
 
