@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"kici/internal/server/store"
 )
@@ -81,7 +83,8 @@ func Seen(ctx context.Context, tx *store.Tx, a Agent) error {
 // Touch notes when agents were last heard of. Callers collect agents and touch each about once a minute: the time is for
 // people, and a write for every heartbeat of ten thousand agents would keep the only writer busy.
 func Touch(ctx context.Context, tx *store.Tx, lastSeen map[string]int64) error {
-	for id, at := range lastSeen {
+	for _, id := range slices.Sorted(maps.Keys(lastSeen)) { // two nodes that have one agent meet it in the same order
+		at := lastSeen[id]
 		if err := tx.Do(ctx, touchAgent, id, at); err != nil {
 			return fmt.Errorf("touch agent %s: %w", id, err)
 		}

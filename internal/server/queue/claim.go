@@ -32,9 +32,10 @@ type Moment struct {
 
 // ClaimAll gives pending rows to agents that have room for them, and lists the jobs that were given. A row, its owner and
 // its ack deadline change in one statement, and the agent's room is counted in the same one, so two agents never hold one
-// job and no agent holds more than it can. A row that another transaction has locked is passed over, whatever becomes of it:
-// one claim holds many rows, so it must not wait for any. Offers beyond MaxOffers are refused. It is the last of its transaction, with
-// what else is asked.
+// job and no agent holds more than it can. Two nodes that both take an agent for theirs, as one that moves can be for a moment,
+// may each fill it: the one that it has left cannot write the frame and takes the job back. A row that another transaction has
+// locked is passed over, whatever becomes of it: one claim holds many rows, so it must not wait for any. Offers beyond MaxOffers
+// are refused. It is the last of its transaction, with what else is asked.
 func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, at Moment, also ...store.Ask) (claimed []string, err error) {
 	if len(offers) == 0 || len(offers) > MaxOffers {
 		return nil, fmt.Errorf("claim %d jobs: between 1 and %d can be claimed at once", len(offers), MaxOffers)
