@@ -43,11 +43,12 @@ func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, 
 	if err := tx.PlanAnew(ctx); err != nil { // the queue grows and shrinks by orders of magnitude
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
-	lock := ""
-	if tx.Dialect == store.Postgres {
-		lock = " FOR UPDATE OF q SKIP LOCKED"
+	free, among := "", ""
+	if tx.Dialect == store.Postgres { // the single writer of the other meets no locked row
+		free, among = claimFree, " AND id IN (SELECT free.id FROM free)"
 	}
-	claim := store.Ask{Query: claimRows + store.Places(len(offers), 5, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + claimRowsFree + lock + claimRowsSet,
+	claim := store.Ask{Query: claimRows + store.Places(len(offers), 5, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + ")" + free +
+		claimRowsSet + among + " RETURNING id",
 		Args: []any{nodeID, at.Now, at.AckDeadline, at.AsOf}, Row: func(r store.Row) error {
 			var id string
 			err := r.Scan(&id)
@@ -69,18 +70,19 @@ const (
 	// The offers are joined before any row changes, so the rows given in one statement do not count against each other.
 	claimRows = `WITH offer (job, agent, room) AS (VALUES `
 
-	claimRowsFree = `), free (id) AS MATERIALIZED (SELECT q.id FROM offer JOIN dispatch_queue q ON q.id = offer.job WHERE q.status = 'pending'`
+	claimFree = `, free (id) AS MATERIALIZED (
+    SELECT q.id FROM offer JOIN dispatch_queue q ON q.id = offer.job WHERE q.status = 'pending' FOR UPDATE OF q SKIP LOCKED)`
 
-	claimRowsSet = `)
+	claimRowsSet = `
 UPDATE dispatch_queue SET status = 'dispatched', agent_id = offer.agent, node_id = $1, claimed_at = $2,
     ack_deadline = $3, started = FALSE, recovery_deadline = NULL, last_provisioning_error = NULL
-FROM offer WHERE id = offer.job AND id IN (SELECT free.id FROM free) AND status = 'pending' AND (expires_at IS NULL OR expires_at >= $4)
-  AND (SELECT count(*) FROM dispatch_queue a WHERE a.agent_id = offer.agent AND a.status IN ('dispatched', 'recovering')) < offer.room
-RETURNING id`
+FROM offer WHERE id = offer.job AND status = 'pending' AND (expires_at IS NULL OR expires_at >= $4)
+  AND (SELECT count(*) FROM dispatch_queue a WHERE a.agent_id = offer.agent AND a.status IN ('dispatched', 'recovering')) < offer.room`
 
-	// The rows that have just been claimed are those of this moment that have no delivery under way.
+	// The rows that have just been claimed are those of this moment that have no delivery under way. They are found by their
+	// ids: the case keeps the engine from looking through all that the node has given out.
 	insertAttempts = `INSERT INTO dispatch_attempts (job_id, attempt, agent_id, node_id, claimed_at)
 SELECT q.id, 1 + coalesce((SELECT max(d.attempt) FROM dispatch_attempts d WHERE d.job_id = q.id), 0), q.agent_id, q.node_id, q.claimed_at
-FROM dispatch_queue q WHERE q.node_id = $1 AND q.claimed_at = $2 AND q.status = 'dispatched'
+FROM dispatch_queue q WHERE CASE WHEN q.node_id = $1 AND q.claimed_at = $2 AND q.status = 'dispatched' THEN TRUE ELSE FALSE END
   AND NOT EXISTS (SELECT 1 FROM dispatch_attempts o WHERE o.job_id = q.id AND o.ended_at IS NULL) AND q.id IN (`
 )
