@@ -15,8 +15,7 @@ import (
 
 // value is where the value of a secret or a variable comes from, and what is done before it is stored.
 type value struct {
-	given         bool // --value
-	text          string
+	text          string // --value
 	prompt, stdin bool
 	file, env     string
 	noTrim, dry   bool

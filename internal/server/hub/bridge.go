@@ -60,15 +60,6 @@ func (c *conn) bridge(ctx context.Context, m wire.Message) error {
 	return fmt.Errorf("no handler for %s", m.MessageType())
 }
 
-// ask answers a request about a job that is the agent's, and refuses one about any other; nil answers nothing.
-func (c *conn) ask(ctx context.Context, jobID string, answer, refused wire.Message) error {
-	_, ok, err := c.owns(ctx, jobID, refused)
-	if ok && answer != nil {
-		c.answer(answer)
-	}
-	return err
-}
-
 // owns finds the job that a request is about. When it is not the agent's now, the request is answered with refused,
 // unless that is nil. A job that once was the agent's is no violation.
 func (c *conn) owns(ctx context.Context, jobID string, refused wire.Message) (o engine.Owned, ok bool, err error) {
