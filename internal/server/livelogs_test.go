@@ -15,6 +15,7 @@ import (
 // TestLinesAreStreamedAtAnyNode looks at a run at every node while its agent runs the job at one of them and then takes it to
 // another. Each line comes to each viewer before the next one is written, with its number in the whole log.
 func TestLinesAreStreamedAtAnyNode(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	homes, _, a := threeNodes(t)
 	a.Settle()
 	type seen struct {

@@ -12,6 +12,7 @@ import (
 // TestMetricsTellOfRuns waits until a run that failed and one that succeeded have been counted, and requires that they
 // are counted once each.
 func TestMetricsTellOfRuns(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	servertest.Each(t, nil, func(t *testing.T, h *servertest.Home) {
 		s := h.Start(t)
 		h.Employ(t, &servertest.Agent{ID: "agent", Features: careful})

@@ -199,6 +199,7 @@ func requireRange(t *testing.T, what string, h *servertest.Home, path, whole str
 
 // TestLinesThatComeToAnotherNodeAfterTheEndAreOfTheLog ends a job at one node, while lines of it are still with the agent.
 func TestLinesThatComeToAnotherNodeAfterTheEndAreOfTheLog(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	homes, _, a := threeNodes(t)
 	a.chunk("c0", "line 0", "line 1")
 	a.Send(wire.JobStatus{MessageID: "e", RunID: a.job.RunID, JobID: a.job.JobID, State: ci.JobSuccess, Timestamp: 2})

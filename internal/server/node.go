@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -37,7 +38,7 @@ func openNode(dir, id string) (n *node, err error) {
 		return nil, fmt.Errorf("make data folder: %w", err)
 	}
 	n = &node{dir: dir, id: id}
-	if n.lock, err = lockFolder(n.path(lockFile)); err != nil {
+	if n.lock, err = awaitFolder(n.path(lockFile)); err != nil {
 		return nil, fmt.Errorf("lock data folder %s: %w", dir, err)
 	}
 	if n.id == "" {
@@ -83,10 +84,26 @@ func (n *node) announce(url string) error {
 	return os.Rename(temp, n.path(addressFile))
 }
 
+// The times for which a lock is waited for.
+const (
+	lockPatience = time.Second
+	lockPause    = 10 * time.Millisecond
+)
+
+// awaitFolder takes the lock of a data folder. It waits a moment for one that is taken: a server that was killed is still ending,
+// or a process that somebody forked just then has not yet closed what it inherited.
+func awaitFolder(path string) (lock *os.File, err error) {
+	for end := time.Now().Add(lockPatience); ; time.Sleep(lockPause) {
+		if lock, err = lockFolder(path); !errors.Is(err, errLocked) || time.Now().After(end) {
+			return lock, err
+		}
+	}
+}
+
 // HoldFolder takes the lock of an existing data folder, as a server does that runs with it, so that none starts while
 // something is done with the folder. It fails where a server runs.
 func HoldFolder(dir string) (release func() error, err error) {
-	lock, err := lockFolder(filepath.Join(dir, lockFile))
+	lock, err := awaitFolder(filepath.Join(dir, lockFile))
 	if err != nil {
 		return nil, err
 	}

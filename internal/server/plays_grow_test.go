@@ -184,6 +184,7 @@ func TestPlaysOfWorkForOthers(t *testing.T) {
 
 // TestARunOfAsManyJobsAsThereMayBe goes over a restart of its server.
 func TestARunOfAsManyJobsAsThereMayBe(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	values := make([]string, 256)
 	for i := range values {
 		values[i] = fmt.Sprintf(`"%d"`, i)

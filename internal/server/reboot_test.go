@@ -34,6 +34,7 @@ var twoPlaces = wire.AgentRegister{MessageID: "r", AgentID: "web-1", Labels: []s
 // TestAHostIsRebooted goes the whole way: a job asks for it, what comes meanwhile waits and says why, the machine goes down with
 // the job, and the agent goes on when it is back, at a server that was away itself.
 func TestAHostIsRebooted(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	servertest.Each(t, nil, func(t *testing.T, h *servertest.Home) {
 		first := h.Start(t)
 		p, restart := begun(t, h)

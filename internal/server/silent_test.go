@@ -11,6 +11,7 @@ import (
 
 // TestASilentAgentIsNotOfferedTheJobAgain has two agents, of which the first by name answers nothing.
 func TestASilentAgentIsNotOfferedTheJobAgain(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	servertest.Each(t, func(s *server.Settings) { s.AckTimeout = 300 * time.Millisecond }, func(t *testing.T, h *servertest.Home) {
 		h.Start(t)
 		silent, other := h.Dial(t), h.Dial(t)
