@@ -216,11 +216,6 @@ func DispatchedBy(ctx context.Context, q store.Querier, nodeID string) ([]Row, e
 	return list(ctx, q, selectRow+" WHERE node_id = $1 AND status = 'dispatched' ORDER BY id", nodeID)
 }
 
-// Pending lists up to limit pending rows, oldest first.
-func Pending(ctx context.Context, q store.Querier, limit int) ([]Row, error) {
-	return list(ctx, q, selectRow+" WHERE status = 'pending' ORDER BY created_at, position, id LIMIT $1", limit)
-}
-
 // WasHeldBy tells whether the job was ever given to that agent.
 func WasHeldBy(ctx context.Context, q store.Querier, jobID, agentID string) (bool, error) {
 	var yes bool
