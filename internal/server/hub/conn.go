@@ -100,7 +100,8 @@ func (c *conn) serve() {
 // end sees that the socket is closed, whoever began that.
 func (c *conn) end(err error) {
 	c.hub.Log.Debug("connection ended", "agent", c.name(), "remote", c.remote, "err", err)
-	c.left = !c.isClosing() && websocket.CloseStatus(err) == websocket.StatusNormalClosure
+	// The server itself never closes so. A write that failed meanwhile, since the agent was going, makes no difference.
+	c.left = websocket.CloseStatus(err) == websocket.StatusNormalClosure
 	c.close(wire.CloseGoingAway, "")
 }
 
