@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,25 +146,33 @@ type vector struct {
 	Expected attest.Verdict `json:"expected"`
 }
 
-// The same verdicts come over HTTP, with the published keys in the table. The room has P-256 keys under their own ids only,
-// so cases about other sets are those of the function alone.
+// publishable tells whether the server could publish the case's keys and be asked its question: it has P-256 keys under their own
+// ids only, and always demands an audience.
+func (v vector) publishable() bool {
+	return v.ExpectedAudience != "" && !slices.ContainsFunc(v.Keys.Keys, func(key json.RawMessage) bool {
+		published, err := attest.Publish(key)
+		var named struct{ Kid string }
+		return err != nil || json.Unmarshal(key, &named) != nil || named.Kid != published.ID
+	})
+}
+
+// The same verdicts come over HTTP, with the published keys in the table. Other cases are those of the function alone.
 func TestVectorsOverHTTP(t *testing.T) {
 	asked := 0
 	for _, v := range vectors.LoadAs[vector](t, "provenance.json") {
+		if !v.publishable() {
+			continue
+		}
+		asked++
 		t.Run(v.Name, func(t *testing.T) {
 			r := newRig(t, storetest.SQLite(t))
 			r.Issuer, r.now = v.ExpectedIssuer, v.Now*1000
 			for i, key := range v.Keys.Keys {
 				published, err := attest.Publish(key)
-				var named struct{ Kid string }
-				r.must(json.Unmarshal(key, &named))
-				if err != nil || named.Kid != published.ID || v.ExpectedAudience == "" {
-					t.Skip("the server publishes no such key, or always demands an audience")
-				}
+				r.must(err)
 				r.must(r.write(t.Context(), insertKey, published.ID, string(key), "x", 1, i))
 				r.must(r.write(t.Context(), `UPDATE orchestrator_signing_keys SET status = 'retired'`))
 			}
-			asked++
 			body, err := json.Marshal(map[string]any{"bundle": v.Bundle, "audience": v.ExpectedAudience, "digest": v.ExpectedDigest})
 			r.must(err)
 			got := r.verify(string(body))
