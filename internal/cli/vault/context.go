@@ -54,6 +54,15 @@ func (a *admin) contextSetCommand() *cobra.Command {
 	}
 	typeFlags(cmd.Flags())
 	policyFlags(cmd.Flags())
+	a.withPolicy(cmd, func(ctx context.Context, c *client.Client, called string, fields map[string]any) error {
+		put, err := c.PutContext(ctx, a.Org, called, fields)
+		return a.showPut("set", called, put, err)
+	})
+	return cmd
+}
+
+// withPolicy has a verb about one context do something with the rules that its flags give.
+func (a *admin) withPolicy(cmd *cobra.Command, do func(ctx context.Context, c *client.Client, called string, fields map[string]any) error) {
 	name := named(cmd, 0)
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
 		fields, err := policyFields(cmd.Flags())
@@ -64,10 +73,8 @@ func (a *admin) contextSetCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		put, err := c.PutContext(ctx, a.Org, called, fields)
-		return a.showPut("set", called, put, err)
+		return do(ctx, c, called, fields)
 	})
-	return cmd
 }
 
 func (a *admin) showPut(verb, name string, put adminwire.ContextPut, err error) error {
@@ -89,16 +96,7 @@ func (a *admin) contextPolicyCommand() *cobra.Command {
 		Example: "  kici admin context set-policy production --minimum-trust trusted",
 	}
 	policyFlags(cmd.Flags())
-	name := named(cmd, 0)
-	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
-		fields, err := policyFields(cmd.Flags())
-		if err != nil {
-			return err
-		}
-		called, _, err := name(args)
-		if err != nil {
-			return err
-		}
+	a.withPolicy(cmd, func(ctx context.Context, c *client.Client, called string, fields map[string]any) error {
 		if err := c.ChangePolicy(ctx, a.Org, called, fields); err != nil {
 			return err
 		}
