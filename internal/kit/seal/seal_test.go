@@ -3,6 +3,8 @@ package seal
 import (
 	"bytes"
 	"crypto/ecdh"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -202,11 +204,26 @@ func pairOf(t *testing.T, scalar string) KeyPair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := encodePair(private)
+	return encodePair(private)
+}
+
+func TestPairsAreEncodedAsTheStandardLibraryDoes(t *testing.T) {
+	private, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pair
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spki, err := x509.MarshalPKIXPublicKey(private.PublicKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := KeyPair{Public: base64.StdEncoding.EncodeToString(spki), Private: base64.StdEncoding.EncodeToString(pkcs8)}
+	if got := encodePair(private); got != want {
+		t.Errorf("public key %s, want %s; the private keys are equal: %t", got.Public, want.Public, got.Private == want.Private)
+	}
 }
 
 // TestKnownAgreements holds the worked examples of the agent protocol and of the page about secrets.
