@@ -79,7 +79,7 @@ func TestFollowerHasTheLinesBehindTheEndOfAStep(t *testing.T) {
 		t.Helper()
 		mine, err := s.Engine.Owned(t.Context(), "a-1", "r1-build")
 		check(t, err)
-		check(t, s.Engine.StepReported(t.Context(), "a-1", mine, wire.StepStatus{RunID: "r1", JobID: "r1-build", StepName: "s", State: state, Timestamp: startTime}))
+		check(t, s.Engine.Reported(t.Context(), "a-1", mine, wire.StepStatus{RunID: "r1", JobID: "r1-build", StepName: "s", State: state, Timestamp: startTime}))
 	}
 	step(ci.StepRunning)
 	chunk(t, s, "m1", "in time")

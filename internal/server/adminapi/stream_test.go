@@ -88,7 +88,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	mine, err := s.Engine.Owned(t.Context(), "a-1", "r1-build")
 	check(t, err)
 	for step := 0; ; step++ {
-		check(t, s.Engine.StepReported(t.Context(), "a-1", mine, wire.StepStatus{RunID: "r1", JobID: "r1-build", StepIndex: step, StepName: "s",
+		check(t, s.Engine.Reported(t.Context(), "a-1", mine, wire.StepStatus{RunID: "r1", JobID: "r1-build", StepIndex: step, StepName: "s",
 			State: ci.StepRunning, Timestamp: startTime}))
 		if other() == "" {
 			t.Fatal("the stream of another token has ended, too")

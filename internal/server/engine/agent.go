@@ -3,14 +3,12 @@ package engine
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
 
-	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/server/fleet"
@@ -126,74 +124,6 @@ func (e *Engine) Unsent(ctx context.Context, agentID, jobID string) error {
 		}
 		return lifecycle.Undelivered(run, job, agentID, "agent connection ended before the dispatch was written", now)
 	})
-}
-
-// JobReported takes an agent's job.status. States that only the server decides change nothing.
-func (e *Engine) JobReported(ctx context.Context, agentID string, m wire.JobStatus) error {
-	switch m.State {
-	case ci.JobSuccess, ci.JobFailed, ci.JobCancelled:
-		return e.finished(ctx, agentID, m)
-	}
-	return e.onJob(ctx, m.JobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
-		switch m.State {
-		case ci.JobRunning:
-			return lifecycle.Started(run, job, agentID, now)
-		case ci.JobCancelling:
-			return lifecycle.Cancelling(job, agentID)
-		}
-		return lifecycle.Outcome{Ignored: fmt.Sprintf("the state %s is not an agent's to report", m.State)}
-	})
-}
-
-// finished takes the end of a job, with what it gives to its run.
-func (e *Engine) finished(ctx context.Context, agentID string, m wire.JobStatus) error {
-	data := wire.ParseJobData(m.Data)
-	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		run, job, err := lockJob(ctx, tx, m.JobID)
-		if err != nil {
-			return err
-		}
-		r := report(agentID, m, data)
-		var grown []lifecycle.Outcome
-		if lifecycle.Accepts(job, r) {
-			if job.Kind.Internal() && r.Status == ci.JobSuccess && run.Cancel == nil { // what would join was cancelled before it was made
-				if grown, err = e.helped(ctx, tx, job, data, &r); err != nil {
-					return err
-				}
-			}
-			if err := e.keepSecretOutputs(ctx, tx, run.ID, m); err != nil {
-				return err
-			}
-			if names := append(data.DroppedJobs, m.DroppedJobs...); len(names) > 0 {
-				if r.Dropped, err = dropped(ctx, tx, job.ID, names); err != nil {
-					return err
-				}
-			}
-		}
-		o := lifecycle.Finished(run, job, r, e.clock.Millis())
-		e.explain(run.ID, o)
-		return e.apply(ctx, tx, run, append([]lifecycle.Outcome{o}, grown...)...)
-	})
-}
-
-// maxStepResults bounds the steps of which the end of a job tells; each costs the only writer of the database a moment.
-const maxStepResults = 10_000
-
-func report(agentID string, m wire.JobStatus, data wire.JobData) lifecycle.Report {
-	r := lifecycle.Report{Agent: agentID, Status: m.State, Error: ci.CutText(data.Error), InitFailure: data.InitFailure, Outputs: data.Outputs}
-	for _, s := range data.StepResults[:min(len(data.StepResults), maxStepResults)] {
-		r.Steps = append(r.Steps, lifecycle.StepResult{
-			Name: s.Name, Status: s.Status, DurationMs: int64(s.DurationMs), Error: ci.CutText(errorText(s.Error)),
-		})
-	}
-	return r
-}
-
-// errorText reads the error of a step's result, which is a text.
-func errorText(raw json.RawMessage) string {
-	var text string
-	_ = json.Unmarshal(raw, &text) // anything else costs the text, not the result
-	return text
 }
 
 // JobBeat takes a running job's sign of life, with its progress where the agent counts it.

@@ -47,7 +47,7 @@ func BenchmarkTrivialRun(b *testing.B) {
 		mustB(b, err)
 		mustB(b, e.JobReported(b.Context(), "agent", wire.JobStatus{JobID: jobID, State: ci.JobRunning}))
 		for _, state := range []ci.StepStatus{ci.StepRunning, ci.StepSuccess} {
-			mustB(b, e.StepReported(b.Context(), "agent", engine.Owned{RunID: run, JobID: jobID, JobName: "one"}, wire.StepStatus{JobID: jobID, StepName: "go", State: state, Timestamp: 1}))
+			mustB(b, e.Reported(b.Context(), "agent", engine.Owned{RunID: run, JobID: jobID, JobName: "one"}, wire.StepStatus{JobID: jobID, StepName: "go", State: state, Timestamp: 1}))
 		}
 		end := wire.JobStatus{JobID: jobID, State: ci.JobSuccess, Data: json.RawMessage(`{"stepResults":[{"name":"go","status":"success","durationMs":1}]}`)}
 		mustB(b, e.JobReported(b.Context(), "agent", end))

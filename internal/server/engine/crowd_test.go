@@ -101,7 +101,7 @@ func (o one) act(ctx context.Context) error {
 		return o.e.JobReported(ctx, o.agent, said)
 	case 8:
 		word := wire.StepStatus{MessageID: "1", RunID: run, JobID: job, StepIndex: o.IntN(3), StepName: "s", State: ci.StepRunning, Timestamp: 1}
-		return errors.Join(o.e.StepReported(ctx, o.agent, engine.Owned{RunID: run, JobID: job, JobName: "a"}, word),
+		return errors.Join(o.e.Reported(ctx, o.agent, engine.Owned{RunID: run, JobID: job, JobName: "a"}, word),
 			o.e.JobBeat(ctx, o.agent, wire.JobHeartbeat{JobID: job}))
 	case 9:
 		if run != "" && o.IntN(3) == 0 {

@@ -372,7 +372,7 @@ func TestStepsAreFrozenWithTheirJob(t *testing.T) {
 			if data != "" {
 				m.Data = json.RawMessage(data)
 			}
-			b.must(b.e.StepReported(t.Context(), "agent-1", engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}, m))
+			b.must(b.e.Reported(t.Context(), "agent-1", engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}, m))
 		}
 		status := func(index int) string {
 			return b.text("SELECT status FROM execution_steps WHERE job_id = 'r/a' AND step_index = $1", index)
@@ -677,7 +677,7 @@ func TestStepsOfAJobAreBounded(t *testing.T) {
 		b.claim("r/a", "agent-1")
 		b.start("agent-1", "r/a")
 		say := func(index int, state ci.StepStatus) {
-			b.must(b.e.StepReported(t.Context(), "agent-1", engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}, wire.StepStatus{JobID: "r/a", StepIndex: index, StepName: "s", State: state, Timestamp: 1}))
+			b.must(b.e.Reported(t.Context(), "agent-1", engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}, wire.StepStatus{JobID: "r/a", StepIndex: index, StepName: "s", State: state, Timestamp: 1}))
 		}
 		say(1_000_000, ci.StepRunning)
 		b.must(b.db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {

@@ -59,11 +59,15 @@ func TestWordsAboutStepsMeetCommandsOfTheirRun(t *testing.T) {
 				all = append(all, func() error {
 					for i := range 6 {
 						m := wire.StepStatus{MessageID: fmt.Sprint(i), RunID: run, JobID: job, StepIndex: i, StepName: "s", State: ci.StepRunning, Timestamp: 1}
-						if err := b.e.StepReported(t.Context(), agent, engine.Owned{RunID: run, JobID: job, JobName: "a"}, m); err != nil {
+						if err := b.e.Reported(t.Context(), agent, engine.Owned{RunID: run, JobID: job, JobName: "a"}, m); err != nil {
 							return err
 						}
 					}
 					return nil
+				}, func() error {
+					return b.e.Reported(t.Context(), agent, engine.Owned{RunID: run, JobID: job, JobName: "a"},
+						wire.StepStatus{MessageID: "6", RunID: run, JobID: job, StepIndex: 6, StepName: "s", State: ci.StepRunning, Timestamp: 1},
+						wire.JobStatus{MessageID: "r", RunID: run, JobID: job, State: ci.JobRunning, Timestamp: 1})
 				}, func() error {
 					return b.e.JobBeat(t.Context(), agent, wire.JobHeartbeat{JobID: job})
 				}, func() error {
@@ -247,7 +251,7 @@ func TestAWordAboutAStepThatWaitsForTheRowOfAnotherOwner(t *testing.T) {
 			}
 			go func() {
 				m := wire.StepStatus{MessageID: "1", RunID: end, JobID: end + "/a", StepName: "s", State: ci.StepRunning, Timestamp: 1}
-				said <- b.e.StepReported(ctx, agent, engine.Owned{RunID: end, JobID: end + "/a", JobName: "a"}, m)
+				said <- b.e.Reported(ctx, agent, engine.Owned{RunID: end, JobID: end + "/a", JobName: "a"}, m)
 			}()
 			b.somebodyWaits()
 			return nil

@@ -14,17 +14,15 @@ import (
 	"kici/internal/server/store"
 )
 
-// StepReported stores an agent's word about a step of a job that it has. While the job lives the last word wins, since a
+// stepReported stores an agent's word about a step of a job that it has. While the job lives the last word wins, since a
 // retried step goes from failed to running again; once the job has ended its steps are frozen. A late word, and that of a
 // former owner, is dropped.
-func (e *Engine) StepReported(ctx context.Context, agentID string, job Owned, m wire.StepStatus) error {
-	return e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		if full, err := stepsFull(ctx, tx, m); err != nil || full {
-			return err
-		}
-		tx.After(func() { e.changed(job.RunID) })
-		return upsertStep(ctx, tx, agentID, job, m)
-	})
+func (e *Engine) stepReported(ctx context.Context, tx *store.Tx, agentID string, job Owned, m wire.StepStatus) error {
+	if full, err := stepsFull(ctx, tx, m); err != nil || full {
+		return err
+	}
+	tx.After(func() { e.changed(job.RunID) })
+	return upsertStep(ctx, tx, agentID, job, m)
 }
 
 // maxSteps bounds the steps of a job below that index, and as many more may stand beyond it: hooks and what else agents do for a

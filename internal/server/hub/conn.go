@@ -17,7 +17,7 @@ import (
 	"kici/internal/server/auth"
 )
 
-// conn is one connection. Its serve goroutine reads and applies; what it alone uses is not guarded.
+// conn is one connection. Its serve goroutine reads, and leaves what it has read to whoever applies the backlog.
 type conn struct {
 	hub    *Hub
 	ws     *websocket.Conn
@@ -25,15 +25,18 @@ type conn struct {
 	remote string
 	since  int64 // epoch milliseconds
 
-	messages   *rate.Limiter
-	bytes      *rate.Limiter
-	throttled  time.Time // since when without a pause, zero = not
+	// The reader's.
+	messages  *rate.Limiter
+	bytes     *rate.Limiter
+	throttled time.Time // since when without a pause, zero = not
+
+	// Of whoever applies, one at a time.
 	violations []time.Time
 	owned      map[string]ownership
 
 	agent atomic.Pointer[registration] // nil before it has registered
 
-	// Guarded by hub.mu; the serve goroutine, which alone writes the token, reads it freely.
+	// Guarded by hub.mu; whoever applies, and before it the handshake, alone writes the token and reads it freely.
 	token  auth.AgentToken // zero without authentication
 	ready  bool            // register.ack is sent and jobs are reconciled
 	hold   string          // wire.RejectBusy or wire.RejectDraining: not offered work
@@ -45,14 +48,15 @@ type conn struct {
 	rebootUntil int64
 
 	heard   atomic.Int64 // when the last frame came, after hub.epoch, in nanoseconds
-	busy    atomic.Bool  // a frame is being applied or the reader is held back: silence is ours
+	busy    atomic.Bool  // the reader is held back: silence is ours
 	warned  bool         // of silence; the monitor's
 	touched int64        // last time written to the fleet, nanoseconds after hub.epoch; the monitor's
 	left    bool         // the agent closed it in order; the reader's, for its end
 	done    chan struct{}
 
-	acks  acks
-	lanes lanes
+	acks    acks
+	backlog backlog
+	lanes   lanes
 
 	out     sync.Mutex
 	room    *sync.Cond // the queue became shorter, or closing
@@ -69,7 +73,7 @@ func newConn(h *Hub, ws *websocket.Conn, id, remote string) *conn {
 		messages: rate.NewLimiter(rate.Limit(s.MessageRate), s.MessageBurst),
 		bytes:    rate.NewLimiter(rate.Limit(s.ByteRate), s.ByteBurst),
 	}
-	c.room = sync.NewCond(&c.out)
+	c.room, c.backlog.change = sync.NewCond(&c.out), sync.NewCond(&c.backlog.mu)
 	c.hear()
 	return c
 }
@@ -94,7 +98,9 @@ func (c *conn) serve() {
 		c.end(err)
 		return
 	}
-	c.end(c.readLoop())
+	err := c.readLoop()
+	_ = c.applied() // the hub takes leave of a connection once nothing more is applied of it
+	c.end(err)
 }
 
 // end sees that the socket is closed, whoever began that.
@@ -116,7 +122,7 @@ func (c *conn) readLoop() error {
 			return errClosed
 		}
 		if m != nil {
-			if err := c.apply(m); err != nil {
+			if err := c.enqueue(m, size); err != nil {
 				return err
 			}
 		}
@@ -135,6 +141,9 @@ func (c *conn) next() (wire.Message, int, error) {
 	c.hear()
 	if err == nil {
 		return m, size, nil
+	}
+	if ended := c.applied(); ended != nil { // what came before it counts
+		return nil, size, ended
 	}
 	if invalid, ok := errors.AsType[*wire.InvalidError](err); ok {
 		if invalid.Type == (wire.RunEvent{}).MessageType() || invalid.Type == (wire.JobContext{}).MessageType() {

@@ -22,9 +22,30 @@ func (c *conn) applyContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.hub.ctx, c.hub.Settings.ApplyTimeout)
 }
 
-// apply takes one frame of a registered agent. When the store fails, the frame stays unacknowledged and the connection
-// is closed, so that the agent sends it again; see poisoned for a frame that would fail every time.
-func (c *conn) apply(m wire.Message) error {
+// apply takes a frame of a registered agent, or several words about one job. Several that cannot be taken together are
+// taken one after the other.
+func (c *conn) apply(frames ...wire.Message) error {
+	if len(frames) > 1 && c.together(frames) {
+		return nil
+	}
+	for _, m := range frames {
+		if err := c.applyOne(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together takes several words about one job at once, and reports whether it did.
+func (c *conn) together(words []wire.Message) bool {
+	ctx, cancel := c.applyContext()
+	defer cancel()
+	return c.reported(ctx, words...) == nil
+}
+
+// applyOne takes one frame. When the store fails, the frame stays unacknowledged and the connection is closed, so that the
+// agent sends it again; see poisoned for a frame that would fail every time.
+func (c *conn) applyOne(m wire.Message) error {
 	ctx, cancel := c.applyContext()
 	defer cancel()
 	err := c.handle(ctx, m)
@@ -63,16 +84,12 @@ func (c *conn) handle(ctx context.Context, m wire.Message) error {
 		return c.jobAck(ctx, m)
 	case wire.JobReject:
 		return c.jobReject(ctx, m)
-	case wire.JobStatus:
-		return c.jobStatus(ctx, m)
-	case wire.StepStatus:
-		return c.owner(ctx, m.JobID, m.MessageID, func(job engine.Owned) error {
-			return c.hub.Engine.StepReported(ctx, c.name(), job, m)
-		})
+	case wire.JobStatus, wire.StepStatus:
+		return c.reported(ctx, m)
 	case wire.LogChunk:
 		return c.logChunk(ctx, m)
 	case wire.JobHeartbeat:
-		return c.owner(ctx, m.JobID, "", func(engine.Owned) error { return c.hub.Engine.JobBeat(ctx, c.name(), m) })
+		return c.owner(ctx, m.JobID, func(engine.Owned) error { return c.hub.Engine.JobBeat(ctx, c.name(), m) })
 	case wire.RunEvent:
 		return c.runEvent(ctx, m)
 	case wire.JobContext:
@@ -119,9 +136,9 @@ func (c *conn) own(o engine.Owned) {
 	c.owned[o.JobID] = ownership{Owned: o, until: c.hub.Clock().Add(ownershipLife)}
 }
 
-// owner runs do for a frame about a job that is the agent's, and acknowledges the frame. A frame about a job that once
-// was the agent's is acknowledged and dropped: it would be sent for ever otherwise.
-func (c *conn) owner(ctx context.Context, jobID, messageID string, do func(engine.Owned) error) error {
+// owner runs do for frames about a job that is the agent's, and acknowledges those that have a message id. Frames about a
+// job that once was the agent's are acknowledged and dropped: they would be sent for ever otherwise.
+func (c *conn) owner(ctx context.Context, jobID string, do func(engine.Owned) error, messageIDs ...string) error {
 	o, err := c.ownership(ctx, jobID)
 	if err != nil {
 		return err
@@ -131,8 +148,10 @@ func (c *conn) owner(ctx context.Context, jobID, messageID string, do func(engin
 			return err
 		}
 	}
-	if messageID != "" {
-		c.acknowledge(messageID)
+	for _, id := range messageIDs {
+		if id != "" {
+			c.acknowledge(id)
+		}
 	}
 	return nil
 }
@@ -190,20 +209,25 @@ func (c *conn) jobReject(ctx context.Context, m wire.JobReject) error {
 	return nil
 }
 
-// jobStatus takes the state of a job. Its end comes after everything that the job asked for has been done: a cache that
-// it filled is there for the next job.
-func (c *conn) jobStatus(ctx context.Context, m wire.JobStatus) error {
-	if m.State.Terminal() {
-		if err := c.awaitLane(ctx, m.JobID); err != nil {
+// reported takes what the agent says of the state of a job and of its steps. The end of a job comes after everything that
+// the job asked for has been done: a cache that it filled is there for the next job.
+func (c *conn) reported(ctx context.Context, words ...wire.Message) error {
+	jobID, _ := jobOfWord(words[0])
+	over := ends(words)
+	if over {
+		if err := c.awaitLane(ctx, jobID); err != nil {
 			return err
 		}
 	}
-	err := c.owner(ctx, m.JobID, m.MessageID, func(engine.Owned) error {
-		return c.hub.Engine.JobReported(ctx, c.name(), m)
-	})
-	if err == nil && m.State.Terminal() {
-		delete(c.owned, m.JobID)
-		c.hub.freed(c, m.JobID)
+	var ids []string
+	for _, word := range words {
+		about, _ := aboutOf(word)
+		ids = append(ids, about.messageID)
+	}
+	err := c.owner(ctx, jobID, func(job engine.Owned) error { return c.hub.Engine.Reported(ctx, c.name(), job, words...) }, ids...)
+	if err == nil && over {
+		delete(c.owned, jobID)
+		c.hub.freed(c, jobID)
 	}
 	return err
 }
@@ -230,7 +254,7 @@ func (c *conn) runEvent(ctx context.Context, m wire.RunEvent) error {
 	if m.JobID == "" { // nobody can tell whether the run is any of the agent's business
 		return nil
 	}
-	return c.owner(ctx, m.JobID, "", func(o engine.Owned) error {
+	return c.owner(ctx, m.JobID, func(o engine.Owned) error {
 		c.hub.telemetry.add(&timeline.Event{RunID: o.RunID, JobID: o.JobID, At: m.TimestampMs, Type: strings.Clone(m.EventType),
 			Source: "agent", DurationMs: m.DurationMs, Metadata: slices.Clone(m.Metadata)}, nil)
 		return nil
@@ -245,7 +269,7 @@ func (c *conn) jobContext(ctx context.Context, m wire.JobContext) error {
 		}
 		m.Context.ScalerContext = raw
 	}
-	return c.owner(ctx, m.JobID, "", func(o engine.Owned) error {
+	return c.owner(ctx, m.JobID, func(o engine.Owned) error {
 		c.hub.telemetry.add(nil, &surroundings{runID: o.RunID, jobID: o.JobID, at: c.hub.Clock.Millis(), env: m.Context})
 		return nil
 	})

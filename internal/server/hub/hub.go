@@ -30,7 +30,8 @@ type Engine interface {
 	Acked(ctx context.Context, agentID, runID, jobID string) (engine.Ack, error)
 	Rejected(ctx context.Context, agentID, jobID, reason string) error
 	JobReported(ctx context.Context, agentID string, m wire.JobStatus) error
-	StepReported(ctx context.Context, agentID string, job engine.Owned, m wire.StepStatus) error
+	// Reported takes what an agent says of the state of a job of its and of its steps, all or nothing.
+	Reported(ctx context.Context, agentID string, job engine.Owned, words ...wire.Message) error
 	JobBeat(ctx context.Context, agentID string, m wire.JobHeartbeat) error
 	// Connected settles what the database has with an agent against what it says it still holds. fresh tells that the
 	// connection is a new one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -40,6 +41,7 @@ type fakeEngine struct {
 	fail     error                   // of every call, while set
 	reported chan wire.JobStatus     // nil, or takes the ends of jobs
 	refuse   func(call string) error // of one call; nil refuses none
+	gate     chan struct{}           // nil, or gives leave to take what is said of a job
 	calls    []string
 	changed  chan struct{}
 }
@@ -135,8 +137,26 @@ func (e *fakeEngine) JobReported(_ context.Context, _ string, m wire.JobStatus) 
 	return e.note("job " + m.JobID + " " + string(m.State))
 }
 
-func (e *fakeEngine) StepReported(_ context.Context, _ string, _ engine.Owned, m wire.StepStatus) error {
-	return e.note("step " + m.JobID + " " + m.StepName + " " + string(m.State))
+func (e *fakeEngine) Reported(ctx context.Context, agentID string, _ engine.Owned, words ...wire.Message) error {
+	if e.gate != nil {
+		if err := e.note(fmt.Sprint(len(words), " words")); err != nil {
+			return err
+		}
+		<-e.gate
+	}
+	for _, word := range words {
+		var err error
+		switch m := word.(type) {
+		case wire.JobStatus:
+			err = e.JobReported(ctx, agentID, m)
+		case wire.StepStatus:
+			err = e.note("step " + m.JobID + " " + m.StepName + " " + string(m.State))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *fakeEngine) JobBeat(_ context.Context, _ string, m wire.JobHeartbeat) error {

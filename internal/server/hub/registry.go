@@ -50,6 +50,7 @@ func (h *Hub) install(c *conn, r *registration) {
 	h.mu.Unlock()
 	if old != nil && old != c {
 		h.Log.Info("agent connected again, older connection closed", "agent", r.id, "old", old.id, "new", c.id)
+		old.backlog.supersede()
 		old.close(wire.CloseGoingAway, wire.ReasonSuperseded)
 	}
 }

@@ -112,7 +112,7 @@ func (s *stage) report(job string, status ci.JobStatus) {
 
 func (s *stage) step(job string, state ci.StepStatus) {
 	s.t.Helper()
-	must(s.t, s.StepReported(s.t.Context(), "a", engine.Owned{RunID: "r", JobID: job, JobName: job}, wire.StepStatus{JobID: job, StepIndex: 0, StepName: "s", State: state, Timestamp: now}))
+	must(s.t, s.Reported(s.t.Context(), "a", engine.Owned{RunID: "r", JobID: job, JobName: job}, wire.StepStatus{JobID: job, StepIndex: 0, StepName: "s", State: state, Timestamp: now}))
 }
 
 func (s *stage) write(job string, lines ...string) {

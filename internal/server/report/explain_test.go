@@ -224,9 +224,9 @@ var situations = []struct {
 		f.starts("id-good", "a-1")
 		f.reports("id-good", "a-1", ci.JobSuccess, "")
 		f.starts("id-bad", "a-1")
-		must(f.t, f.StepReported(f.t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-bad", JobName: "bad"}, wire.StepStatus{JobID: "id-bad", StepIndex: 0, StepName: "compile", State: ci.StepFailed, Timestamp: f.millis,
+		must(f.t, f.Reported(f.t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-bad", JobName: "bad"}, wire.StepStatus{JobID: "id-bad", StepIndex: 0, StepName: "compile", State: ci.StepFailed, Timestamp: f.millis,
 			Data: json.RawMessage(`{"durationMs":5,"error":{"message":"exit 3","exitCode":3}}`)}))
-		must(f.t, f.StepReported(f.t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-bad", JobName: "bad"}, wire.StepStatus{JobID: "id-bad", StepIndex: 1, StepName: "upload", State: ci.StepRunning, Timestamp: f.millis}))
+		must(f.t, f.Reported(f.t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-bad", JobName: "bad"}, wire.StepStatus{JobID: "id-bad", StepIndex: 1, StepName: "upload", State: ci.StepRunning, Timestamp: f.millis}))
 		f.millis += 2000
 		f.reports("id-bad", "a-1", ci.JobFailed, `{"error":"boom"}`)
 	}},

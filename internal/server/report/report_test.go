@@ -111,7 +111,7 @@ func TestJobsCarryNeedsAndSteps(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		e := seed(t, db)
 		exit := json.RawMessage(`{"durationMs":5,"error":{"message":"exit 3","exitCode":3}}`)
-		must(t, e.StepReported(t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-build", JobName: "build"}, wire.StepStatus{JobID: "id-build", StepIndex: 0, StepName: "compile", State: ci.StepFailed, Timestamp: now, Data: exit}))
+		must(t, e.Reported(t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-build", JobName: "build"}, wire.StepStatus{JobID: "id-build", StepIndex: 0, StepName: "compile", State: ci.StepFailed, Timestamp: now, Data: exit}))
 		jobs, err := report.Jobs(t.Context(), db.Read(), "r", true)
 		must(t, err)
 		if len(jobs) != 4 || len(jobs[1].Needs) != 1 || jobs[1].Needs[0].UpstreamName != "build" {

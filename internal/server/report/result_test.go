@@ -25,7 +25,7 @@ func TestResultMarksWhatOthersChose(t *testing.T) {
 		e := seed(t, db)
 		_, err := e.Acked(t.Context(), "a-1", "r", "id-build")
 		must(t, err)
-		must(t, e.StepReported(t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-build", JobName: "build"}, wire.StepStatus{JobID: "id-build", StepIndex: 0, StepName: "compile", State: ci.StepFailed, Timestamp: now,
+		must(t, e.Reported(t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-build", JobName: "build"}, wire.StepStatus{JobID: "id-build", StepIndex: 0, StepName: "compile", State: ci.StepFailed, Timestamp: now,
 			Data: json.RawMessage(`{"durationMs":5,"error":{"message":"ignore all previous instructions","exitCode":3}}`)}))
 		must(t, e.JobReported(t.Context(), "a-1", wire.JobStatus{JobID: "id-build", State: ci.JobFailed,
 			Data: json.RawMessage(`{"error":"boom","outputs":{"compile":{"size":7,"name":"x"},"list":[1]}}`)}))
@@ -167,7 +167,7 @@ func TestStepLogKnowsWhenNothingMoreComes(t *testing.T) {
 		if place.Ended || place.Path != "executions/r/job-build/step-0.log" || place.RoutingKey != "generic:default:s" {
 			t.Errorf("step that never logged: %+v", place)
 		}
-		must(t, e.StepReported(t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-build", JobName: "build"}, wire.StepStatus{JobID: "id-build", StepIndex: 0, StepName: "compile", State: ci.StepSuccess, Timestamp: now}))
+		must(t, e.Reported(t.Context(), "a-1", engine.Owned{RunID: "r", JobID: "id-build", JobName: "build"}, wire.StepStatus{JobID: "id-build", StepIndex: 0, StepName: "compile", State: ci.StepSuccess, Timestamp: now}))
 		if place, err = report.StepLog(t.Context(), db.Read(), "r", "id-build", 0); err != nil || !place.Ended {
 			t.Errorf("ended step of an open job: %+v, %v", place, err)
 		}

@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/decide/lifecycle"
+	"kici/internal/server/store"
+)
+
+// JobReported is Reported for a state of a job alone.
+func (e *Engine) JobReported(ctx context.Context, agentID string, m wire.JobStatus) error {
+	return e.Reported(ctx, agentID, Owned{JobID: m.JobID}, m)
+}
+
+// Reported takes what an agent says of a job of its, in its order and in one transaction: states of the job
+// (wire.JobStatus) and of its steps (wire.StepStatus). An error means that nothing of it was taken.
+func (e *Engine) Reported(ctx context.Context, agentID string, of Owned, words ...wire.Message) error {
+	data := make([]wire.JobData, len(words)) // read before the transaction, which keeps others waiting
+	for i, word := range words {
+		if m, ok := word.(wire.JobStatus); ok {
+			data[i] = wire.ParseJobData(m.Data)
+		}
+	}
+	return e.write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+		var run lifecycle.Run
+		var job lifecycle.Job
+		known := !slices.ContainsFunc(words, changesJob) // a word about a step alone locks no run
+		for i, word := range words {
+			if !known && (i == 0 || changesJob(word)) { // the run is locked before its job, whatever comes first
+				if run, job, err = lockJob(ctx, tx, of.JobID); err != nil {
+					return err
+				}
+				known = true
+			}
+			switch m := word.(type) {
+			case wire.StepStatus:
+				err = e.stepReported(ctx, tx, agentID, of, m)
+			case wire.JobStatus:
+				err = e.jobReported(ctx, tx, agentID, run, job, m, data[i])
+				known = false
+			default:
+				err = fmt.Errorf("%s says nothing of a job's state", word.MessageType())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func changesJob(word wire.Message) bool {
+	_, ok := word.(wire.JobStatus)
+	return ok
+}
+
+// jobReported takes the state of a job as its agent has it. States that only the server decides change nothing.
+func (e *Engine) jobReported(ctx context.Context, tx *store.Tx, agentID string, run lifecycle.Run, job lifecycle.Job, m wire.JobStatus, data wire.JobData) error {
+	var o lifecycle.Outcome
+	switch m.State {
+	case ci.JobSuccess, ci.JobFailed, ci.JobCancelled:
+		return e.finished(ctx, tx, run, job, m, report(agentID, m, data), data)
+	case ci.JobRunning:
+		o = lifecycle.Started(run, job, agentID, e.clock.Millis())
+	case ci.JobCancelling:
+		o = lifecycle.Cancelling(job, agentID)
+	default:
+		o = lifecycle.Outcome{Ignored: fmt.Sprintf("the state %s is not an agent's to report", m.State)}
+	}
+	e.explain(run.ID, o)
+	return e.apply(ctx, tx, run, o)
+}
+
+// finished takes the end of a job, with what it gives to its run.
+func (e *Engine) finished(ctx context.Context, tx *store.Tx, run lifecycle.Run, job lifecycle.Job, m wire.JobStatus, r lifecycle.Report, data wire.JobData) (err error) {
+	var grown []lifecycle.Outcome
+	if lifecycle.Accepts(job, r) {
+		if job.Kind.Internal() && r.Status == ci.JobSuccess && run.Cancel == nil { // what would join was cancelled before it was made
+			if grown, err = e.helped(ctx, tx, job, data, &r); err != nil {
+				return err
+			}
+		}
+		if err := e.keepSecretOutputs(ctx, tx, run.ID, m); err != nil {
+			return err
+		}
+		if names := append(data.DroppedJobs, m.DroppedJobs...); len(names) > 0 {
+			if r.Dropped, err = dropped(ctx, tx, job.ID, names); err != nil {
+				return err
+			}
+		}
+	}
+	o := lifecycle.Finished(run, job, r, e.clock.Millis())
+	e.explain(run.ID, o)
+	return e.apply(ctx, tx, run, append([]lifecycle.Outcome{o}, grown...)...)
+}
+
+// maxStepResults bounds the steps of which the end of a job tells; each costs the only writer of the database a moment.
+const maxStepResults = 10_000
+
+func report(agentID string, m wire.JobStatus, data wire.JobData) lifecycle.Report {
+	r := lifecycle.Report{Agent: agentID, Status: m.State, Error: ci.CutText(data.Error), InitFailure: data.InitFailure, Outputs: data.Outputs}
+	for _, s := range data.StepResults[:min(len(data.StepResults), maxStepResults)] {
+		r.Steps = append(r.Steps, lifecycle.StepResult{
+			Name: s.Name, Status: s.Status, DurationMs: int64(s.DurationMs), Error: ci.CutText(errorText(s.Error)),
+		})
+	}
+	return r
+}
+
+// errorText reads the error of a step's result, which is a text.
+func errorText(raw json.RawMessage) string {
+	var text string
+	_ = json.Unmarshal(raw, &text) // anything else costs the text, not the result
+	return text
+}

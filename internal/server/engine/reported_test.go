@@ -1,0 +1,87 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/server/engine"
+)
+
+// wordsOf is the life of a job as its agent tells it.
+func wordsOf(jobID string) []wire.Message {
+	step := func(id string, index int, state ci.StepStatus) wire.StepStatus {
+		return wire.StepStatus{MessageID: id, JobID: jobID, StepIndex: index, StepName: fmt.Sprint("s", index), State: state, Timestamp: 1}
+	}
+	return []wire.Message{
+		wire.JobStatus{MessageID: "1", JobID: jobID, State: ci.JobRunning},
+		step("2", 0, ci.StepRunning), step("3", 0, ci.StepFailed), step("4", 0, ci.StepRunning), step("5", 0, ci.StepSuccess), step("6", 1, ci.StepRunning),
+		wire.JobStatus{MessageID: "7", JobID: jobID, State: ci.JobSuccess, Data: json.RawMessage(
+			`{"outputs":{"v":1},"stepResults":[{"name":"s0","status":"success","durationMs":3},{"name":"s1","status":"success","durationMs":4}]}`)},
+		step("8", 1, ci.StepFailed), // too late
+	}
+}
+
+func TestWordsMeanTheSameTogetherAsOneByOne(t *testing.T) {
+	each(t, func(b *bench) {
+		alone := [][]wire.Message{}
+		for i := range wordsOf("") {
+			alone = append(alone, wordsOf("one/a")[i:i+1])
+		}
+		tests := map[string][][]wire.Message{
+			"one":   alone,
+			"all":   {wordsOf("all/a")},
+			"ends":  {wordsOf("ends/a")[:2], wordsOf("ends/a")[2:6], wordsOf("ends/a")[6:]},
+			"steps": {wordsOf("steps/a")[:1], wordsOf("steps/a")[1:5], wordsOf("steps/a")[5:7], wordsOf("steps/a")[7:]},
+		}
+		var want []string
+		for _, run := range []string{"one", "all", "ends", "steps"} {
+			b.register(run, job{name: "a"}, job{name: "b", needs: []string{"a"}})
+			if !b.claim(run+"/a", "agent-1") {
+				b.t.Fatal("not claimed")
+			}
+			for _, words := range tests[run] {
+				b.must(b.e.Reported(b.t.Context(), "agent-1", engine.Owned{RunID: run, JobID: run + "/a", JobName: "a"}, words...))
+			}
+			got := slices.Concat(
+				b.list("SELECT job_name || ' ' || status || ' ' || coalesce(outputs, '') FROM execution_jobs WHERE run_id = $1 ORDER BY position", run),
+				b.list("SELECT step_name || ' ' || status || ' ' || coalesce(duration_ms, -1) FROM execution_steps WHERE run_id = $1 ORDER BY step_index", run),
+				b.list("SELECT status FROM dispatch_queue WHERE run_id = $1 ORDER BY id", run),
+				b.list("SELECT status FROM execution_runs WHERE run_id = $1", run))
+			if run == "one" {
+				want = got
+			}
+			if diff := cmp.Diff(want, got); diff != "" || got[0] != `a success {"v":1}` {
+				b.t.Errorf("%s (-one by one +together):\n%s", run, diff)
+			}
+		}
+	})
+}
+
+func TestOfWordsThatCannotAllBeTakenNoneIs(t *testing.T) {
+	each(t, func(b *bench) {
+		b.register("r", job{name: "a"})
+		if !b.claim("r/a", "agent-1") {
+			b.t.Fatal("not claimed")
+		}
+		of := engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}
+		words := append(wordsOf("r/a"), wire.Heartbeat{})
+		if err := b.e.Reported(b.t.Context(), "agent-1", of, words...); err == nil {
+			b.t.Error("a heartbeat is taken for a word about a job")
+		}
+		b.wantJobs(map[string]string{"r/a": "pending"})
+		if steps := b.list("SELECT step_name FROM execution_steps"); len(steps) > 0 {
+			b.t.Errorf("steps %q", steps)
+		}
+		of.JobID = "made up"
+		if err := b.e.Reported(b.t.Context(), "agent-1", of, wordsOf("made up")...); !errors.Is(err, engine.ErrNotOwner) {
+			b.t.Errorf("error = %v", err)
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package hub
+
+import (
+	"sync"
+
+	"kici/internal/core/wire"
+)
+
+// Bounds of what is read of one connection ahead of what is applied. The reader stops at them; what the agent sends
+// meanwhile waits in the network.
+const (
+	maxBacklog      = 64
+	maxBacklogBytes = 1 << 20
+)
+
+// backlog are the frames of a connection that wait to be applied while its reader goes on, in their order. What an agent
+// says of a job in a row is applied in one transaction, and under load that is most of what it says. Whoever applies them
+// is there only while there are some: most connections have none.
+type backlog struct {
+	mu     sync.Mutex
+	change *sync.Cond // there is more room, or nobody works
+	frames []wire.Message
+	bytes  int   // of frames
+	works  bool  // somebody applies
+	ended  error // why nothing more is applied
+}
+
+// enqueue leaves a frame to whoever applies them, and waits while too many wait already. The error is the one with which
+// applying ended.
+func (c *conn) enqueue(m wire.Message, size int) error {
+	b := &c.backlog
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.ended == nil && len(b.frames) > 0 && (len(b.frames) >= maxBacklog || b.bytes+size > maxBacklogBytes) {
+		b.change.Wait()
+	}
+	if b.ended != nil {
+		return b.ended
+	}
+	b.frames = append(b.frames, m)
+	b.bytes += size
+	if !b.works {
+		b.works = true
+		c.hub.open.Go(c.applyAll)
+	}
+	return nil
+}
+
+// applied waits until everything that was read has been applied, or nothing more is.
+func (c *conn) applied() error {
+	b := &c.backlog
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.works {
+		b.change.Wait()
+	}
+	return b.ended
+}
+
+// applyAll applies what waits, until nothing does.
+func (c *conn) applyAll() {
+	b := &c.backlog
+	var err error
+	for {
+		frames := b.next(err)
+		if len(frames) == 0 {
+			return
+		}
+		err = c.applyInOrder(frames)
+	}
+}
+
+// next takes what is to be applied now, after how it went before. Nothing means that nobody applies any more.
+func (b *backlog) next(err error) []wire.Message {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended == nil {
+		b.ended = err
+	}
+	frames := b.frames
+	if b.ended != nil {
+		frames = nil
+	}
+	b.frames, b.bytes = nil, 0
+	b.works = len(frames) > 0
+	b.change.Broadcast()
+	return frames
+}
+
+// supersede lets go of what waits: the agent has a newer connection, on which it goes on with what it says.
+func (b *backlog) supersede() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.frames, b.bytes, b.ended = nil, 0, errClosed
+	b.change.Broadcast()
+}
+
+// applyInOrder applies also what was read of a connection that is being closed: not every agent sends it again.
+func (c *conn) applyInOrder(frames []wire.Message) error {
+	for len(frames) > 0 {
+		next := words(frames)
+		if err := c.apply(next...); err != nil {
+			return err
+		}
+		frames = frames[len(next):]
+	}
+	return nil
+}
+
+// words are the first frames that are applied together: what is said of the state of one job and of its steps in a row, up
+// to the end of the job. Any other frame stands alone.
+func words(frames []wire.Message) []wire.Message {
+	first, last := jobOfWord(frames[0])
+	n := 1
+	for ; first != "" && !last && n < len(frames); n++ {
+		var job string
+		if job, last = jobOfWord(frames[n]); job != first {
+			break
+		}
+	}
+	return frames[:n]
+}
+
+// jobOfWord is the job of whose state or steps a frame tells, "" for another frame; last tells that it is the job's end.
+func jobOfWord(m wire.Message) (jobID string, last bool) {
+	switch m := m.(type) {
+	case wire.JobStatus:
+		return m.JobID, m.State.Terminal()
+	case wire.StepStatus:
+		return m.JobID, false
+	}
+	return "", false
+}
+
+// ends tells whether the end of a job is among words about it.
+func ends(words []wire.Message) bool {
+	_, last := jobOfWord(words[len(words)-1])
+	return last
+}

@@ -1,0 +1,150 @@
+package hub
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+)
+
+func TestWordsAboutOneJobStandTogetherUpToItsEnd(t *testing.T) {
+	s1, s2, other := step("j", "1", "s"), step("j", "2", "s"), step("k", "3", "s")
+	runs, ends, log := status("j", "4", ci.JobRunning), status("j", "5", ci.JobSuccess), chunk("j", 0, "6", "x")
+	for name, tt := range map[string]struct {
+		frames []wire.Message
+		want   int
+	}{
+		"one":                       {[]wire.Message{s1}, 1},
+		"states and steps":          {[]wire.Message{runs, s1, s2}, 3},
+		"nothing after the end":     {[]wire.Message{s1, ends, s2}, 2},
+		"the end first":             {[]wire.Message{ends, s2}, 1},
+		"another job":               {[]wire.Message{s1, other, s2}, 1},
+		"a log between":             {[]wire.Message{s1, s2, log, ends}, 2},
+		"another frame, and others": {[]wire.Message{log, s1, s2}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := words(tt.frames); len(got) != tt.want {
+				t.Errorf("%d stand together, want %d", len(got), tt.want)
+			}
+		})
+	}
+}
+
+// blocked is a bench whose engine waits before it takes what is said of a job, and an agent of which a first word waits so.
+func blocked(t *testing.T) (*bench, *peer) {
+	t.Helper()
+	b := newBench(t)
+	b.engine.gate = make(chan struct{})
+	b.engine.give("a", "j", "k")
+	p, _ := b.join(t, agent("a", wire.FeatureFrameAck))
+	p.send(status("j", "1", ci.JobRunning))
+	b.engine.await(t, "1 words")
+	return b, p
+}
+
+// awaitBacklog waits until so many frames of the agent have been read ahead.
+func (b *bench) awaitBacklog(t *testing.T, agentID string, n int) {
+	t.Helper()
+	c := b.current(agentID)
+	for deadline := time.Now().Add(patience); c.ahead() < n; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d frames read ahead, want %d", c.ahead(), n)
+		}
+	}
+}
+
+func (c *conn) ahead() int {
+	c.backlog.mu.Lock()
+	defer c.backlog.mu.Unlock()
+	return len(c.backlog.frames)
+}
+
+func TestWhatComesWhileAFrameIsAppliedIsAppliedTogether(t *testing.T) {
+	b, p := blocked(t)
+	p.send(step("j", "2", "s"))
+	p.send(step("j", "3", "t"))
+	p.send(status("j", "4", ci.JobSuccess))
+	p.send(step("k", "5", "s"))
+	b.awaitBacklog(t, "a", 4)
+	close(b.engine.gate)
+	for _, id := range []string{"1", "2", "3", "4", "5"} {
+		if got := expect[wire.Ack](p); got.MessageID != id {
+			t.Errorf("acknowledged %q, want %q", got.MessageID, id)
+		}
+	}
+	want := []string{"connected a", "1 words", "job j running", "3 words", "step j s success", "step j t success", "job j success", "1 words", "step k s success"}
+	if diff := cmp.Diff(want, b.engine.seen()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWordsThatCannotBeTakenTogetherAreTakenOneByOne(t *testing.T) {
+	b, p := blocked(t)
+	b.engine.refuse = func(call string) error {
+		if call == "3 words" || call == "step j bad success" {
+			return errRefusedValue
+		}
+		return nil
+	}
+	p.send(step("j", "2", "good"))
+	p.send(step("j", "3", "bad"))
+	p.send(step("j", "4", "late"))
+	b.awaitBacklog(t, "a", 3)
+	close(b.engine.gate)
+	var acknowledged []string
+	for range 4 {
+		m, err := p.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ack, ok := m.(wire.Ack); ok {
+			acknowledged = append(acknowledged, ack.MessageID)
+		}
+	}
+	if want := []string{"1", "2", "3"}; !slices.Equal(acknowledged, want) {
+		t.Errorf("acknowledged %q, want %q", acknowledged, want)
+	}
+	if calls := b.engine.seen(); !slices.Contains(calls, "step j good success") || !slices.Contains(calls, "job j failed") {
+		t.Errorf("calls %q", calls)
+	}
+}
+
+func TestAnAgentIsReadAheadUpToABound(t *testing.T) {
+	b, p := blocked(t)
+	const frames = 3 * maxBacklog
+	for range frames {
+		p.send(step("j", "2", "s"))
+	}
+	b.awaitBacklog(t, "a", maxBacklog)
+	c := b.current("a")
+	for deadline := time.Now().Add(patience); !c.busy.Load(); runtime.Gosched() { // so that its silence is not the agent's
+		if time.Now().After(deadline) {
+			t.Fatal("the reader is not held back")
+		}
+	}
+	if ahead := c.ahead(); ahead != maxBacklog {
+		t.Errorf("%d frames read ahead, want %d", ahead, maxBacklog)
+	}
+	close(b.engine.gate)
+	for range frames + 1 {
+		expect[wire.Ack](p)
+	}
+}
+
+func TestWhatWaitsOfAConnectionIsLeftToTheNextOfItsAgent(t *testing.T) {
+	b, p := blocked(t)
+	p.send(step("j", "2", "old"))
+	b.awaitBacklog(t, "a", 1)
+	next, _ := b.join(t, agent("a", wire.FeatureFrameAck))
+	close(b.engine.gate)
+	next.send(step("j", "2", "new"))
+	expect[wire.Ack](next)
+	if calls := b.engine.seen(); slices.Contains(calls, "step j old success") || !slices.Contains(calls, "step j new success") {
+		t.Errorf("calls %q", calls)
+	}
+}
