@@ -57,6 +57,15 @@ func (c *conn) applied() error {
 	return b.ended
 }
 
+// pinged lets a ping be answered in its turn, when everything that came before it has been applied.
+func (c *conn) pinged() (answer bool) {
+	c.busy.Store(true)
+	_ = c.applied()
+	c.hear()
+	c.busy.Store(false)
+	return true
+}
+
 // applyAll applies what waits, until nothing does.
 func (c *conn) applyAll() {
 	b := &c.backlog

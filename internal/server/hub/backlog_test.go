@@ -83,6 +83,33 @@ func TestWhatComesWhileAFrameIsAppliedIsAppliedTogether(t *testing.T) {
 	}
 }
 
+func TestAPingIsAnsweredInItsTurn(t *testing.T) {
+	b, p := blocked(t)
+	p.send(step("j", "2", "s"))
+	answered := make(chan error, 1)
+	go func() { answered <- p.ws.Ping(t.Context()) }()
+	go func() {
+		for {
+			if _, err := p.read(); err != nil { // somebody must read for the answer to be seen
+				return
+			}
+		}
+	}()
+	b.awaitBacklog(t, "a", 1)
+	select {
+	case err := <-answered:
+		t.Fatalf("answered before what came before it was applied: %v", err)
+	default:
+	}
+	close(b.engine.gate)
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	if calls := b.engine.seen(); !slices.Contains(calls, "step j s success") {
+		t.Errorf("calls %q", calls)
+	}
+}
+
 func TestWordsThatCannotBeTakenTogetherAreTakenOneByOne(t *testing.T) {
 	b, p := blocked(t)
 	b.engine.refuse = func(call string) error {

@@ -268,14 +268,16 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no more connections are accepted", http.StatusServiceUnavailable)
 		return
 	}
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	var c *conn
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled,
+		OnPingReceived: func(context.Context, []byte) bool { return c.pinged() }})
 	if err != nil {
 		h.Log.Debug("connection not upgraded", "remote", r.RemoteAddr, "err", err) // Accept has answered
 		return
 	}
 	// The hub's own limit is lower and has its own answer.
 	ws.SetReadLimit(wire.MaxFrame)
-	c := newConn(h, ws, uuid.NewString(), r.RemoteAddr)
+	c = newConn(h, ws, uuid.NewString(), r.RemoteAddr)
 	if !h.enter(c) { // the hub began to stop, or was full, between the question and the upgrade
 		_ = ws.Close(websocket.StatusCode(wire.CloseGoingAway), wire.ReasonShutdown) // whatever it says, it is closed then
 	}
