@@ -187,8 +187,9 @@ func Forgotten(ctx context.Context, q store.Querier, runID string) (routingKey s
 }
 
 const (
-	selectForgettable = `SELECT run_id FROM execution_runs r WHERE completed_at <= $1
-    AND NOT EXISTS (SELECT 1 FROM execution_runs c WHERE c.parent_run_id = r.run_id) ORDER BY completed_at LIMIT $2`
+	// Runs are indexed by their beginning, which comes before their end.
+	selectForgettable = `SELECT run_id FROM execution_runs r WHERE created_at <= $1 AND completed_at <= $1
+    AND NOT EXISTS (SELECT 1 FROM execution_runs c WHERE c.parent_run_id = r.run_id) ORDER BY created_at LIMIT $2`
 
 	selectForgotten = `SELECT org_id, routing_key, delivery_id FROM execution_runs WHERE run_id = $1 AND completed_at <= $2`
 

@@ -43,4 +43,4 @@ func (e *Engine) purge(ctx context.Context, runID string, keepers []RunKeeper) (
 }
 
 const selectOthers = `SELECT run_id FROM execution_runs r WHERE completed_at IS NOT NULL AND routing_key <> $1
-    AND NOT EXISTS (SELECT 1 FROM execution_runs c WHERE c.parent_run_id = r.run_id) ORDER BY completed_at LIMIT $2`
+    AND NOT EXISTS (SELECT 1 FROM execution_runs c WHERE c.parent_run_id = r.run_id) ORDER BY created_at LIMIT $2`

@@ -91,7 +91,8 @@ func (e *Engine) release(ctx context.Context, tx *store.Tx, runID string, s stan
 const (
 	selectStanding = `SELECT r.org_id, r.routing_key, r.repo_identifier, r.workflow_name, r.chain_depth, r.is_test_run,
     EXISTS (SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.completed_at IS NULL),
-    r.check_mode IS NOT NULL AND EXISTS (SELECT 1 FROM execution_steps s WHERE s.run_id = r.run_id AND s.check_outcome = 'dry-run'),
+    r.check_mode IS NOT NULL AND EXISTS (SELECT 1 FROM execution_jobs j JOIN execution_steps s ON s.job_id = j.job_id
+        WHERE j.run_id = r.run_id AND s.check_outcome = 'dry-run'),
     EXISTS (SELECT 1 FROM concurrency_slots c WHERE c.run_id = r.run_id)
         OR EXISTS (SELECT 1 FROM concurrency_waiters w WHERE w.run_id = r.run_id),
     EXISTS (SELECT 1 FROM held_runs h WHERE h.run_id = r.run_id AND h.status = 'pending')

@@ -54,7 +54,7 @@ func endedOf(ctx context.Context, q store.Querier, batch []string) (out []EndedR
 	if err != nil || len(out) == 0 {
 		return nil, err
 	}
-	err = each(ctx, q, selectStepCounts+places+") GROUP BY run_id, status", args, func(scan func(...any) error) error {
+	err = each(ctx, q, selectStepCounts+places+") GROUP BY j.run_id, s.status", args, func(scan func(...any) error) error {
 		var run string
 		var status ci.StepStatus
 		var n, started int
@@ -134,7 +134,8 @@ const (
 	selectEnded = `SELECT run_id, status, completed_at, coalesce(duration_ms, 0) FROM execution_runs
 WHERE completed_at IS NOT NULL AND run_id IN (`
 
-	selectStepCounts = `SELECT run_id, status, count(*), count(started_at) FROM execution_steps WHERE run_id IN (`
+	selectStepCounts = `SELECT j.run_id, s.status, count(*), count(s.started_at) FROM execution_jobs j
+JOIN execution_steps s ON s.job_id = j.job_id WHERE j.run_id IN (`
 
 	selectSilences = `SELECT run_id, completed_at - coalesce(last_heartbeat_at, started_at, created_at) FROM execution_jobs
 WHERE status = 'timed_out_stale' AND started_at IS NOT NULL AND completed_at IS NOT NULL AND run_id IN (`

@@ -327,9 +327,9 @@ FROM execution_jobs j WHERE j.run_id = $1 ORDER BY j.position`
 	selectNeeds = `SELECT n.job_id, u.job_name, n.run_on FROM execution_job_needs n JOIN execution_jobs u ON u.job_id = n.upstream_id
 WHERE n.run_id = $1 ORDER BY n.position, u.position`
 
-	selectSteps = `SELECT job_id, step_index, step_name, status, step_type, exit_code, started_at, completed_at, duration_ms,
-error_message, log_bytes, secrets_accessed, check_outcome, drift_summary, drift, concurrency_kind, group_id
-FROM execution_steps WHERE run_id = $1 ORDER BY job_id, step_index`
+	selectSteps = `SELECT s.job_id, s.step_index, s.step_name, s.status, s.step_type, s.exit_code, s.started_at, s.completed_at,
+s.duration_ms, s.error_message, s.log_bytes, s.secrets_accessed, s.check_outcome, s.drift_summary, s.drift, s.concurrency_kind, s.group_id
+FROM execution_jobs j JOIN execution_steps s ON s.job_id = j.job_id WHERE j.run_id = $1 ORDER BY s.job_id, s.step_index`
 
 	selectLogPlace = `SELECT j.job_name, j.completed_at, r.routing_key, s.log_path, s.status
 FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id
