@@ -79,6 +79,7 @@ func isDisconnected(err error) bool {
 		return true
 	}
 	_, network := errors.AsType[net.Error](err)
+	network = network || errors.Is(err, pgconn.ErrConnClosed) // all that the driver tells where a statement has no arguments
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
 }
 
