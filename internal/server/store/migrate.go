@@ -118,6 +118,9 @@ func lockMigrations(ctx context.Context, tx *Tx) error {
 	if tx.Dialect != Postgres {
 		return nil // the single writer of a locked data folder
 	}
+	if err := tx.TakeTime(ctx); err != nil {
+		return err
+	}
 	_, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", migrationLock)
 	return err
 }

@@ -17,10 +17,6 @@ import (
 )
 
 const (
-	// idleTransaction is how long PostgreSQL lets a transaction wait for its client, in milliseconds. No transaction of ours
-	// waits for anything but the database, so one that does belongs to a process that is suspended, and its locks would keep
-	// the others from taking over what it had.
-	idleTransaction = "5000"
 	// maxConnections bounds the connections of one server, unless the URL says pool_max_conns.
 	maxConnections = 16
 	// rollbackTime bounds the word that undoes a transaction. A connection that does not take it is closed, which undoes it too.
@@ -35,54 +31,96 @@ func connectPostgres(url string) (*DB, error) {
 	if err != nil {
 		return nil, errors.New("open database: the URL is not a PostgreSQL connection URL") // its error would repeat the password
 	}
-	if config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] == "" {
-		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = idleTransaction
-	}
 	if !strings.Contains(url, "pool_max_conns") {
 		config.MaxConns = maxConnections
 	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
+	p := &postgres{}
+	if err := p.limit(config); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	p := postgres{pool}
+	if p.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
 	return &DB{Dialect: Postgres, writer: p, reader: p, pools: []io.Closer{p}}, nil
 }
 
 // postgres runs each statement, and each transaction, on any connection of a pool.
-type postgres struct{ pool *pgxpool.Pool }
+type postgres struct {
+	pool     *pgxpool.Pool
+	patience time.Duration // how long to wait for an answer; 0 for ever
+	queueing time.Duration // how long to wait for a connection; 0 for ever
+}
+
+// acquire takes a connection out of the pool. Its caller releases it.
+func (p *postgres) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	if p.queueing == 0 {
+		return p.pool.Acquire(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, p.queueing, errNoConnection)
+	defer cancel()
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil && context.Cause(ctx) == errNoConnection {
+		err = fmt.Errorf("%w within %s: %w", errNoConnection, p.queueing, err)
+	}
+	return conn, err
+}
+
+// errNoConnection says that all connections are in use, or that none can be made.
+var errNoConnection = errors.New("no connection to the database")
 
 // ExecContext is Querier's.
-func (p postgres) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	tag, err := p.pool.Exec(ctx, query, args...)
+func (p *postgres) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	conn, err := p.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	tag, err := conn.Exec(ctx, query, args...)
 	return result{tag}, err
 }
 
 // QueryContext is Querier's.
-func (p postgres) QueryContext(ctx context.Context, query string, args ...any) (Rows, error) {
-	rows, err := p.pool.Query(ctx, query, args...)
-	return begun(rows, err, nil)
+func (p *postgres) QueryContext(ctx context.Context, query string, args ...any) (Rows, error) {
+	conn, err := p.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := conn.Query(ctx, query, args...)
+	return begun(rows, err, lent{conn})
+}
+
+// lent is a connection that goes back to its pool.
+type lent struct{ conn *pgxpool.Conn }
+
+// Close is io.Closer's. Closed twice does no harm.
+func (l lent) Close() error {
+	l.conn.Release()
+	return nil
 }
 
 // QueryRowContext is Querier's.
-func (p postgres) QueryRowContext(ctx context.Context, query string, args ...any) Row {
+func (p *postgres) QueryRowContext(ctx context.Context, query string, args ...any) Row {
 	rows, err := p.QueryContext(ctx, query, args...)
 	return onlyRow{rows, err}
 }
 
 // All is Querier's.
-func (p postgres) All(ctx context.Context, asks ...Ask) error {
+func (p *postgres) All(ctx context.Context, asks ...Ask) error {
+	conn, err := p.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
 	var batch pgx.Batch
 	for _, ask := range asks {
 		batch.Queue(ask.Query, ask.Args...)
 	}
-	answers := p.pool.SendBatch(ctx, &batch)
-	return answer(answers, asks)
+	return answer(conn.SendBatch(ctx, &batch), asks)
 }
 
 // write is writer's. The transaction begins with its first statement that is waited for.
-func (p postgres) write(ctx context.Context, fn func(ctx context.Context, within transaction) error) error {
-	conn, err := p.pool.Acquire(ctx)
+func (p *postgres) write(ctx context.Context, fn func(ctx context.Context, within transaction) error) error {
+	conn, err := p.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -96,10 +134,10 @@ func (p postgres) write(ctx context.Context, fn func(ctx context.Context, within
 }
 
 // close is writer's: the pool is closed as one of DB's.
-func (postgres) close() error { return nil }
+func (*postgres) close() error { return nil }
 
 // Close closes the pool, once nobody uses it.
-func (p postgres) Close() error {
+func (p *postgres) Close() error {
 	p.pool.Close()
 	return nil
 }
@@ -115,6 +153,7 @@ type postgresTx struct {
 	conn   *pgx.Conn
 	queue  []statement // what goes before the next one that is waited for
 	failed error       // why part of the transaction is missing, or nothing more can be in it
+	hurry  func()      // has the client be impatient again; nil when it is
 }
 
 // statement is one whose answer nobody waits for.
@@ -243,6 +282,9 @@ func (tx *postgresTx) commit(ctx context.Context) error {
 
 // undo rolls back what is open.
 func (tx *postgresTx) undo(ctx context.Context) {
+	if tx.hurry != nil {
+		tx.hurry()
+	}
 	if tx.conn.IsClosed() || tx.conn.PgConn().TxStatus() == idle {
 		return
 	}
@@ -293,11 +335,11 @@ func (r result) RowsAffected() (int64, error) { return r.tag.RowsAffected(), nil
 // fails comes from the query.
 type postgresRows struct {
 	pgx.Rows
-	waiting bool             // the first has not been asked for
-	answers pgx.BatchResults // to close with the rows; nil when they came alone
+	waiting bool      // the first has not been asked for
+	answers io.Closer // to close with the rows
 }
 
-func begun(rows pgx.Rows, err error, answers pgx.BatchResults) (Rows, error) {
+func begun(rows pgx.Rows, err error, answers io.Closer) (Rows, error) {
 	r := &postgresRows{Rows: rows, answers: answers}
 	if err == nil {
 		r.waiting = rows.Next()
@@ -329,8 +371,8 @@ func (r *postgresRows) Next() bool {
 func (r *postgresRows) Close() error {
 	r.waiting = false
 	r.Rows.Close()
-	if r.answers != nil {
-		return r.answers.Close()
+	if closing := r.answers.Close(); closing != nil {
+		return closing
 	}
 	return r.Rows.Err()
 }

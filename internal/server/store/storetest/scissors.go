@@ -10,18 +10,32 @@ import (
 	"kici/internal/server/store"
 )
 
-// Scissors is a loopback address before the database, that cuts a connection in the middle of what goes over it.
+// Scissors is a loopback address before the database, that cuts a connection in the middle of what goes over it, or takes
+// all of it and passes on nothing.
 type Scissors struct {
 	listener net.Listener
 	server   string
 
 	mu    sync.Mutex
-	left  map[bool]int // bytes that still pass to (true) or from the database until the cut, where one is due
+	left  map[bool]int  // bytes that still pass to (true) or from the database until the cut, where one is due
+	hangs map[bool]bool // whether what comes in a direction is swallowed
 	ended chan struct{}
 }
 
 // Faulty opens a PostgreSQL database with one connection, through Scissors.
 func Faulty(t testing.TB, direct string) (*store.DB, *Scissors) {
+	t.Helper()
+	through, s := Before(t, direct)
+	db, err := store.Open(t.Context(), store.Options{URL: through + "&pool_max_conns=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db, s
+}
+
+// Before puts Scissors before the database of a URL, and gives the URL that leads through them.
+func Before(t testing.TB, direct string) (through string, s *Scissors) {
 	t.Helper()
 	u, err := url.Parse(direct)
 	if err != nil {
@@ -31,19 +45,14 @@ func Faulty(t testing.TB, direct string) (*store.DB, *Scissors) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Scissors{listener: listener, server: u.Host, left: map[bool]int{}, ended: make(chan struct{})}
+	s = &Scissors{listener: listener, server: u.Host, left: map[bool]int{}, hangs: map[bool]bool{}, ended: make(chan struct{})}
 	go s.serve()
-	u.Host, u.RawQuery = listener.Addr().String(), u.RawQuery+"&pool_max_conns=1"
-	db, err := store.Open(t.Context(), store.Options{URL: u.String()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		_ = db.Close()
 		_ = listener.Close()
 		<-s.ended
 	})
-	return db, s
+	u.Host = listener.Addr().String()
+	return u.String(), s
 }
 
 func (s *Scissors) serve() {
@@ -81,6 +90,9 @@ func (s *Scissors) carry(to io.WriteCloser, from io.ReadCloser, up bool) {
 func (s *Scissors) allow(n int, up bool) (pass int, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.hangs[up] {
+		return 0, false
+	}
 	left, due := s.left[up]
 	if !due {
 		return n, false
@@ -101,11 +113,19 @@ func (s *Scissors) CutAfter(bytes int, up bool) {
 	s.left[up] = bytes
 }
 
-// Mend takes back a cut that has not come, and tells whether it has.
+// Hang has everything vanish that comes in one direction.
+func (s *Scissors) Hang(up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs[up] = true
+}
+
+// Mend has everything pass again. It takes back a cut that has not come, and tells whether it has.
 func (s *Scissors) Mend() (cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cut = len(s.left) == 0
 	clear(s.left)
+	clear(s.hangs)
 	return cut
 }
