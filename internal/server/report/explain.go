@@ -187,7 +187,7 @@ func times(w waiting) (since, until adminwire.Time) {
 		return adminwire.Time{}, adminwire.At(w.recoverUntil)
 	}
 	if w.started {
-		return adminwire.At(w.startedAt), adminwire.Time{}
+		return adminwire.At(w.begun()), adminwire.Time{}
 	}
 	return adminwire.At(w.claimed), adminwire.At(w.ackUntil)
 }
@@ -244,7 +244,7 @@ func (x explainer) cancelling(j adminwire.Job) ci.Reason {
 	if j.Reason != nil {
 		code, why = j.Reason.Code, j.Reason.Message
 	}
-	return ci.NewReason(code, fmt.Sprintf("%s; agent %s was asked %s at %s and has not confirmed", why, agent, how, clock(x.cancel.at)),
+	return ci.NewReason(code, fmt.Sprintf("%s; agent %s was asked %s%s and has not confirmed", why, agent, how, clock(" at ", adminwire.At(x.cancel.at))),
 		map[string]any{"agent": agent, "askedAt": adminwire.At(x.cancel.at), "forced": x.cancel.forced})
 }
 

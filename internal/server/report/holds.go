@@ -253,7 +253,7 @@ func (s slots) reason(runID string) ci.Reason {
 			mine = true
 			groups = append(groups, h.group)
 		case h.active:
-			now = append(now, fmt.Sprintf("run %s (%s) since %s", h.runID, h.workflow, clock(h.since)))
+			now = append(now, fmt.Sprintf("run %s (%s)%s", h.runID, h.workflow, clock(" since ", adminwire.At(h.since))))
 		case !mine:
 			ahead++
 		}

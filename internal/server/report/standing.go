@@ -119,11 +119,11 @@ func allReboot(rebooting []adminwire.Candidate) string {
 
 // reboots names the hosts of agents that reboot, and when the last is to be back.
 func reboots(rebooting []adminwire.Candidate) string {
-	until := clock(lastReboot(rebooting).UnixMilli())
+	last := lastReboot(rebooting)
 	if len(rebooting) == 1 {
-		return fmt.Sprintf("host %s reboots, until %s", rebooting[0].AgentID, until)
+		return fmt.Sprintf("host %s reboots%s", rebooting[0].AgentID, clock(", until ", last))
 	}
-	return fmt.Sprintf("hosts %s reboot, the last until %s", shortList(idsOf(rebooting)), until)
+	return fmt.Sprintf("hosts %s reboot%s", shortList(idsOf(rebooting)), clock(", the last until ", last))
 }
 
 func lastReboot(rebooting []adminwire.Candidate) adminwire.Time {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,29 +49,40 @@ func noReason(status string) ci.Reason {
 }
 
 func recovering(agent string, w waiting) ci.Reason {
-	return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s lost its connection; waiting for it until %s", agent, clock(w.recoverUntil)),
+	return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s lost its connection; waiting for it%s", agent, clock(" until ", adminwire.At(w.recoverUntil))),
 		map[string]any{"agent": agent, "until": adminwire.At(w.recoverUntil), "started": w.started})
 }
 
 func dispatched(agent string, w waiting) ci.Reason {
 	switch {
 	case w.ackUntil != 0:
-		return ci.NewReason(ci.ReasonAwaitingAck, fmt.Sprintf("sent to agent %s, which has until %s to answer", agent, clock(w.ackUntil)),
+		return ci.NewReason(ci.ReasonAwaitingAck, fmt.Sprintf("sent to agent %s, which has%s to answer", agent, clock(" until ", adminwire.At(w.ackUntil))),
 			map[string]any{"agent": agent, "until": adminwire.At(w.ackUntil)})
 	case !w.started:
 		return ci.NewReason(reasonStarting, fmt.Sprintf("agent %s has taken it and has not started it yet", agent),
 			map[string]any{"agent": agent, "since": adminwire.At(w.claimed)})
 	}
-	if w.progress > 0 && w.lastSign-w.progressAt >= stalledAfter.Milliseconds() {
-		return ci.NewReason(reasonStalled, fmt.Sprintf("with agent %s since %s; the agent is alive, and nothing has come of the job since %s",
-			agent, clock(w.startedAt), clock(w.progressAt)),
-			map[string]any{"agent": agent, "since": adminwire.At(w.startedAt), "lastSign": adminwire.At(w.lastSign), "lastProgress": adminwire.At(w.progressAt)})
+	since := adminwire.At(w.begun())
+	if w.progress > 0 && w.progressAt > 0 && w.lastSign-w.progressAt >= stalledAfter.Milliseconds() {
+		return ci.NewReason(reasonStalled, fmt.Sprintf("with agent %s%s; the agent is alive, and nothing has come of the job%s",
+			agent, clock(" since ", since), clock(" since ", adminwire.At(w.progressAt))),
+			map[string]any{"agent": agent, "since": since, "lastSign": adminwire.At(w.lastSign), "lastProgress": adminwire.At(w.progressAt)})
 	}
-	return ci.NewReason(reasonRunning, fmt.Sprintf("with agent %s since %s", agent, clock(w.startedAt)),
-		map[string]any{"agent": agent, "since": adminwire.At(w.startedAt), "lastSign": adminwire.At(w.lastSign)})
+	return ci.NewReason(reasonRunning, fmt.Sprintf("with agent %s%s", agent, clock(" since ", since)),
+		map[string]any{"agent": agent, "since": since, "lastSign": adminwire.At(w.lastSign)})
 }
 
-func clock(millis int64) string { return adminwire.At(millis).Format("15:04:05Z") }
+// begun is when a job that an agent has started did so. An agent may come back with one whose start it never told; then
+// it is when it was given the job.
+func (w waiting) begun() int64 { return cmp.Or(w.startedAt, w.claimed) }
+
+// clock tells a time of day behind a word, and nothing where there is no time.
+func clock(word string, at adminwire.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return word + at.Format("15:04:05Z")
+}
 
 // pending says what a job waits for that no agent has.
 func (v fleetView) pending(w waiting) ci.Reason {
@@ -116,7 +128,7 @@ func (v fleetView) nobodyFits(s label.Selector, nobody []string, candidates []ad
 	}
 	i := slices.IndexFunc(candidates, func(c adminwire.Candidate) bool { return !c.AwaySince.IsZero() })
 	if i >= 0 {
-		message += fmt.Sprintf("; agent %s would fit and is not connected since %s", candidates[i].AgentID, clock(candidates[i].AwaySince.UnixMilli()))
+		message += fmt.Sprintf("; agent %s would fit and is not connected%s", candidates[i].AgentID, clock(" since ", candidates[i].AwaySince))
 	}
 	return message
 }
@@ -149,9 +161,9 @@ func allBusy(fitting []adminwire.Candidate, others bool) string {
 
 func occupant(o adminwire.Occupant) string {
 	if o.RunID == "" {
-		return fmt.Sprintf("%s since %s", o.JobName, clock(o.Since.UnixMilli()))
+		return fmt.Sprintf("%s%s", o.JobName, clock(" since ", o.Since))
 	}
-	return fmt.Sprintf("%s of run %s since %s", o.JobName, o.RunID, clock(o.Since.UnixMilli()))
+	return fmt.Sprintf("%s of run %s%s", o.JobName, o.RunID, clock(" since ", o.Since))
 }
 
 // again tells of the deliveries that came to nothing, in the words in which the last was taken back.
