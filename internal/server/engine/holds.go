@@ -74,20 +74,21 @@ func (e *Engine) rejectOlder(ctx context.Context, tx *store.Tx, n newHold, now i
 		return fmt.Errorf("list older holds: %w", err)
 	}
 	defer rows.Close()
-	older := map[string]string{}
+	type hold struct{ id, runID string }
+	var older []hold
 	for rows.Next() {
-		var id, runID string
-		if err := rows.Scan(&id, &runID); err != nil {
+		var h hold
+		if err := rows.Scan(&h.id, &h.runID); err != nil {
 			return err
 		}
-		older[id] = runID
+		older = append(older, h)
 	}
 	if err := rows.Err(); err != nil {
 		return err
 	}
 	why := contexts.Superseded(n.group)
-	for id, runID := range older {
-		if err := e.tellRun(ctx, tx, runID, runEffect{RejectHold: id, Why: &why}, now); err != nil {
+	for _, h := range older {
+		if err := e.tellRun(ctx, tx, h.runID, runEffect{RejectHold: h.id, Why: &why}, now); err != nil {
 			return err
 		}
 	}

@@ -348,6 +348,28 @@ func TestOnlyTheNewestWaitsWhereItsContextSaysSo(t *testing.T) {
 	})
 }
 
+// Those that make room for a newer one are told in the order in which they came.
+func TestOlderHoldsMakeRoomInOrder(t *testing.T) {
+	each(t, func(b *bench) {
+		b.guard(fakeContexts{"prod": {ConcurrencyLimit: number(1), ConcurrencyStrategy: contexts.CancelPending}})
+		const runs = 12
+		for i := range runs {
+			b.plan(fmt.Sprintf("r%02d", i), nil, "", lockJob("a", `,"environments":[{"value":"prod","dynamic":false}]`))
+			b.now.Add(1)
+		}
+		told := b.list("SELECT target FROM outbox WHERE topic = 'run' AND payload LIKE '%rejectHold%' ORDER BY id")
+		var want []string
+		for newest := 2; newest < runs; newest++ { // the first has the slot
+			for older := 1; older < newest; older++ {
+				want = append(want, fmt.Sprintf("r%02d", older))
+			}
+		}
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 func TestAnInitJobsContextsAreAskedOnceTheyAreKnown(t *testing.T) {
 	each(t, func(b *bench) {
 		b.guard(fakeContexts{"prod": {RequiredReviewers: []string{"anna"}}, "closed": {BranchRestrictions: []string{"x"}}})
