@@ -318,9 +318,29 @@ func TestAnAttestationSurvivesLostConnections(t *testing.T) {
 	}
 	p.ack(done.MessageID)
 	terminal(p)
-	if said := lines(p, 0); len(said) != 3 || said[0] != `{"requestId":"1","result":{"token":"***"},"type":"agent.api.response"}` {
-		t.Errorf("answers %q", said)
+	if got := lines(p, 0); len(got) != 3 || got[0] != `{"requestId":"1","result":{"token":"***"},"type":"agent.api.response"}` {
+		t.Errorf("answers %q", got)
 	}
+	p.send(dispatch("job-2", nil))
+	expect(p, func(m wire.JobAck) bool { return m.JobID == "job-2" }) // so that the acknowledgement has been read
+	again()
+	terminal(p) // which nobody has acknowledged; what was answered or acknowledged before it does not come again
+	if got := framesOf(p, "agent.api.request", "provenance.upload.request", "provenance.upload.complete"); len(got) != 0 {
+		t.Errorf("said again %q", got)
+	}
+}
+
+// framesOf lists the frames of some types as they came.
+func framesOf(p *peer, types ...string) (list []string) {
+	_, raws := p.heard()
+	for _, raw := range raws {
+		for _, name := range types {
+			if strings.HasPrefix(raw, `{"type":"`+name+`"`) {
+				list = append(list, raw)
+			}
+		}
+	}
+	return list
 }
 
 // A server that does not know the frames would end the connection over them.

@@ -17,6 +17,22 @@ func ID(m Message) string {
 		return m.MessageID
 	case CacheUploadRequest:
 		return m.MessageID
+	case CacheUploadComplete:
+		return m.MessageID
+	case UserCacheRestoreRequest:
+		return m.MessageID
+	case UserCacheSaveRequest:
+		return m.MessageID
+	case UserCacheSaveComplete:
+		return m.MessageID
+	case ProvenanceUploadRequest:
+		return m.MessageID
+	case ProvenanceUploadComplete:
+		return m.MessageID
+	case EventEmit:
+		return m.RequestID
+	case APIRequest:
+		return m.RequestID
 	case ArtifactUploadRequest:
 		return m.MessageID
 	case ArtifactCommitRequest:
