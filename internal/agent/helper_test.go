@@ -213,6 +213,7 @@ export default workflow('ci', { jobs: [job('build', { runsOn: 'linux', steps: [s
 	p.send(dispatch("build-1", map[string]any{"checkout": true, "buildOnly": true, "buildSourceNeeded": true, "buildDepsNeeded": true, "targetPlatform": "linux",
 		"targetArch": "x64", "lockfileHash": "feed", "contentHash": hash}, func(d *wire.JobDispatch) { d.RepoURL, d.SHA = url, sha }))
 	p.ack(expect[wire.JobAck](p).MessageID)
+	depsHash := ""
 	for _, kind := range []string{"deps", "source"} {
 		r := expect[wire.CacheUploadRequest](p)
 		if r.CacheType != kind || r.Platform != "linux" || r.Arch != "x64" || r.JobID != "build-1" {
@@ -223,6 +224,16 @@ export default workflow('ci', { jobs: [job('build', { runsOn: 'linux', steps: [s
 		if done.CacheType != kind || done.ContentHash != r.ContentHash || done.LockfileHash != r.LockfileHash || (done.DepsHash == "") != (kind == "source") {
 			t.Errorf("complete %+v after %+v", done, r)
 		}
+		if kind == "deps" { // a server that starts anew in between must not lose them
+			p.cut()
+			p = s.accept()
+			p.register(allFeatures...)
+			if again := expect[wire.CacheUploadComplete](p); again != done {
+				t.Errorf("told again %+v", again)
+			}
+			p.ack(done.MessageID)
+		}
+		depsHash += done.DepsHash // the source has none
 		progress := expect(p, func(m wire.JobStatus) bool { return len(m.Data) > 0 })
 		if progress.State != ci.JobRunning || !strings.Contains(string(progress.Data), `"buildEvent":"`+kind+`_packed"`) {
 			t.Errorf("event %s %s", progress.State, progress.Data)
@@ -235,7 +246,6 @@ export default workflow('ci', { jobs: [job('build', { runsOn: 'linux', steps: [s
 	if got := strings.Join(lines(p, 0), "\n"); !strings.Contains(got, "\n[kici] installed\n") {
 		t.Error(got)
 	}
-	depsHash := all[wire.CacheUploadComplete](p)[0].DepsHash
 	fakeNpm(t, "echo must not run; exit 1")
 	use := func(job, hash string) (wire.JobStatus, wire.JobData) {
 		p.send(dispatch(job, map[string]any{"checkout": true}, func(d *wire.JobDispatch) {

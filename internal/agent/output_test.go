@@ -213,7 +213,7 @@ func TestQuestionsOfStepsAreRelayed(t *testing.T) {
 	p.send(wire.APIResponse{RequestID: q.RequestID, Result: json.RawMessage(`{"hostname":"h"}`)})
 	c := expect[wire.UserCacheRestoreRequest](p)
 	p.send(wire.UserCacheRestoreResponse{RequestID: c.MessageID, Hit: true, DownloadURL: "http://localhost:9/x"})
-	expect[wire.UserCacheSaveComplete](p)
+	saved := expect[wire.UserCacheSaveComplete](p)
 	ap := expect[wire.ApprovalRequest](p)
 	if len(ap.Clauses) != 1 || ap.Clauses[0].Team != "ops" {
 		t.Errorf("approval = %+v", ap)
@@ -222,6 +222,10 @@ func TestQuestionsOfStepsAreRelayed(t *testing.T) {
 	p.cut()
 	p = s.accept()
 	p.register(allFeatures...)
+	if again := expect[wire.UserCacheSaveComplete](p); again != saved { // the step was told that it is stored
+		t.Errorf("told again %+v", again)
+	}
+	p.ack(saved.MessageID)
 	if again := expect[wire.ApprovalRequest](p); again.MessageID != ap.MessageID {
 		t.Errorf("approval was asked again as %s", again.MessageID)
 	}

@@ -91,7 +91,7 @@ func (j *Job) store(f *os.File, packed workspace.Packed, about wire.CacheUploadR
 	if about.CacheType == depsCache {
 		done.DepsHash = packed.Hash
 	}
-	j.shop.Ledger.Post(done, ledger.Entry{Keep: ledger.KeepWritten, Job: j.Ref})
+	j.shop.Ledger.Post(done, ledger.Entry{Keep: ledger.KeepAcked, Job: j.Ref})
 	j.say("Stored %s (%d bytes) in %d ms", about.CacheType, packed.Size, time.Since(started).Milliseconds())
 	return nil
 }

@@ -42,8 +42,8 @@ func (j *Job) relay(r runner.Request) {
 		j.respond(r, runner.Response{Error: err.Error()})
 		release()
 		return
-	case limit == 0: // a message without an answer
-		j.shop.Ledger.Post(m, ledger.Entry{Keep: keepOf(m), Job: j.Ref})
+	case limit == 0: // the word that something is stored, of which the step is told that at once
+		j.shop.Ledger.Post(m, ledger.Entry{Keep: ledger.KeepAcked, Job: j.Ref})
 		j.respond(r, runner.Response{})
 		release()
 		return
@@ -82,15 +82,6 @@ func outlives(r runner.Request) bool {
 
 // methodToken is the call for an identity token of the job.
 const methodToken = "oidc.token.request"
-
-// keepOf is how long a message without an answer is kept. A cache that is lost costs time, an attestation is somebody's
-// result.
-func keepOf(m wire.Message) ledger.Keep {
-	if _, ok := m.(wire.ProvenanceUploadComplete); ok {
-		return ledger.KeepAcked
-	}
-	return ledger.KeepWritten
-}
 
 // translate makes the frame for a question. A limit of 0 says that the frame has no answer.
 func (j *Job) translate(id string, r runner.Request) (wire.Message, time.Duration, error) {

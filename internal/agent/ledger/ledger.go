@@ -208,8 +208,24 @@ func (l *Ledger) Ack(id string, through bool) {
 			}
 		}
 	}
+	if e.End {
+		l.overLocked(e)
+	}
 	l.removeLocked(e)
 	l.tellLocked()
+}
+
+// overLocked lets go of what a job said before its end. A server has taken all of that when it acknowledges the end: what it
+// has not acknowledged by then it never will, be it that it could not store an archive or that it acknowledges no word of
+// that kind. Log chunks have bounds of their own.
+func (l *Ledger) overLocked(end *Entry) {
+	for e := end.prev; e != nil; {
+		before := e.prev
+		if e.Job == end.Job && e.Keep == KeepAcked && e.Stream == nil && e.sent {
+			l.removeLocked(e)
+		}
+		e = before
+	}
 }
 
 // Answered removes a request, whose answer has come or is no longer wanted.

@@ -122,6 +122,27 @@ func TestFramesOfAJobThatIsNoLongerOursGoOnceWritten(t *testing.T) {
 	}
 }
 
+// A server that stored an archive no more than it acknowledges its word has taken that before it took the end of the job.
+func TestTheEndOfAJobIsTheLastWordOfIt(t *testing.T) {
+	l := New(t.TempDir(), slog.New(slog.DiscardHandler))
+	defer l.Close()
+	ours, theirs := Job{"r", "1"}, Job{"r", "2"}
+	l.Connect(true)
+	for _, e := range []*Entry{
+		{ID: "stored", Keep: KeepAcked, Job: ours}, {ID: "theirs", Keep: KeepAcked, Job: theirs}, {ID: "chunk", Keep: KeepAcked, Job: ours, Stream: &Stream{Job: ours}},
+		{ID: "asked", Keep: KeepAnswered, Job: ours}, {ID: "end", Keep: KeepAcked, Job: ours, End: true}, {ID: "behind", Keep: KeepAcked, Job: ours},
+	} {
+		e.raw = []byte(e.ID)
+		l.add(e)
+	}
+	sent(t, l)
+	l.Ack("end", false)
+	l.Connect(true)
+	if got := sent(t, l); !cmp.Equal(got, []string{"theirs", "chunk", "asked", "behind"}) {
+		t.Errorf("sent again: %v", got)
+	}
+}
+
 func TestALongBacklogLiesOnDiskAndKeepsItsOrder(t *testing.T) {
 	dir := t.TempDir()
 	l := New(dir, slog.New(slog.DiscardHandler))

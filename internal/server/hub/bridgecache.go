@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 
 	"kici/internal/core/wire"
 	"kici/internal/server/engine"
@@ -10,7 +11,7 @@ import (
 // cacheFrame is a frame about a cache: whose it is, what answers it when there is no cache for it, and how it is asked.
 type cacheFrame struct {
 	jobID string
-	none  wire.Message // nil: the frame has no answer
+	none  wire.Message // an Ack: the frame has no other answer
 	do    func(ctx context.Context, cache Cache, job engine.Owned) (wire.Message, error)
 }
 
@@ -18,15 +19,13 @@ type cacheFrame struct {
 // asked beside the reader, since it may be far away.
 func (c *conn) cache(ctx context.Context, m wire.Message) error {
 	f := cacheFrameOf(m)
-	job, ok, err := c.owns(ctx, f.jobID, f.none)
-	if err != nil || !ok {
+	job, ok, err := c.owns(ctx, f.jobID, nil)
+	if err != nil && !errors.Is(err, engine.ErrNotOwner) {
 		return err
 	}
-	if c.hub.Cache == nil {
-		if f.none != nil {
-			c.answer(f.none)
-		}
-		return nil
+	if !ok || c.hub.Cache == nil {
+		c.conclude(f.none)
+		return err
 	}
 	c.aside(job.JobID, func(ctx context.Context) {
 		answer, err := f.do(ctx, c.hub.Cache, job)
@@ -34,9 +33,7 @@ func (c *conn) cache(ctx context.Context, m wire.Message) error {
 			c.hub.Log.Warn("cache not available", "agent", c.name(), "run", job.RunID, "job", job.JobID, "type", m.MessageType(), "err", err)
 			answer = f.none
 		}
-		if answer != nil {
-			c.answer(answer)
-		}
+		c.concludeOr(answer, err)
 	})
 	return nil
 }
@@ -50,8 +47,9 @@ func cacheFrameOf(m wire.Message) cacheFrame {
 			return answer, err
 		}}
 	case wire.CacheUploadComplete:
-		return cacheFrame{m.JobID, nil, func(ctx context.Context, cache Cache, job engine.Owned) (wire.Message, error) {
-			return nil, cache.BuildUploaded(ctx, job, m)
+		ack := wire.Ack{MessageID: m.MessageID}
+		return cacheFrame{m.JobID, ack, func(ctx context.Context, cache Cache, job engine.Owned) (wire.Message, error) {
+			return ack, cache.BuildUploaded(ctx, job, m)
 		}}
 	case wire.UserCacheRestoreRequest:
 		return cacheFrame{m.JobID, wire.UserCacheRestoreResponse{RequestID: m.MessageID}, func(ctx context.Context, cache Cache, job engine.Owned) (wire.Message, error) {
@@ -66,8 +64,9 @@ func cacheFrameOf(m wire.Message) cacheFrame {
 			return answer, err
 		}}
 	case wire.UserCacheSaveComplete:
-		return cacheFrame{m.JobID, nil, func(ctx context.Context, cache Cache, job engine.Owned) (wire.Message, error) {
-			return nil, cache.Saved(ctx, job, m)
+		ack := wire.Ack{MessageID: m.MessageID}
+		return cacheFrame{m.JobID, ack, func(ctx context.Context, cache Cache, job engine.Owned) (wire.Message, error) {
+			return ack, cache.Saved(ctx, job, m)
 		}}
 	}
 	panic("not a frame about a cache: " + m.MessageType()) // bridge names exactly these

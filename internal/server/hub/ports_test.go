@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
+	"kici/internal/server/cache"
 	"kici/internal/server/engine"
 	"kici/internal/server/store"
 	"kici/internal/server/store/storetest"
@@ -58,10 +61,10 @@ func (f *fakeCache) CommitArtifact(_ context.Context, job engine.Owned, m wire.A
 	return f.note(job, "commit "+m.UploadID)
 }
 
-func withCache(cache *fakeCache) option {
+func withCache(f *fakeCache) option {
 	return func(d *Deps) {
-		cache.engine = d.Engine.(*fakeEngine)
-		d.Cache = cache
+		f.engine = d.Engine.(*fakeEngine)
+		d.Cache = f
 	}
 }
 
@@ -96,6 +99,50 @@ func TestTheCacheIsAskedForTheJobOfTheFrame(t *testing.T) {
 				}
 				if d := cmp.Diff(want, got); d != "" {
 					t.Error(d)
+				}
+			})
+		}
+	}
+}
+
+// What was put somewhere is told until the server has noted it. An acknowledgement says that it has, or never will.
+func TestWhatIsStoredIsAcknowledged(t *testing.T) {
+	complete := map[string]func(id, job string) wire.Message{
+		"a cache": func(id, job string) wire.Message {
+			return wire.UserCacheSaveComplete{MessageID: id, JobID: job, Key: "k", TarHash: "07", SizeBytes: 1}
+		},
+		"a source": func(id, job string) wire.Message {
+			return wire.CacheUploadComplete{MessageID: id, JobID: job, CacheType: wire.CacheSource, ContentHash: "c0", Platform: "linux", Arch: "x64"}
+		},
+		"an attestation": func(id, job string) wire.Message {
+			return wire.ProvenanceUploadComplete{MessageID: id, JobID: job, SubjectDigest: "07"}
+		},
+	}
+	for name, message := range complete {
+		for _, tt := range []struct {
+			fail error
+			acks []string
+		}{
+			{nil, []string{"theirs", "mine"}},
+			{&cache.Refusal{}, []string{"theirs", "mine"}},
+			{errors.New("odd"), []string{"theirs", "mine"}},
+			{&pgconn.PgError{Code: "57P01"}, []string{"theirs"}},
+			{context.DeadlineExceeded, []string{"theirs"}},
+		} {
+			t.Run(fmt.Sprint(name, " ", tt.fail), func(t *testing.T) {
+				b := newBench(t, withCache(&fakeCache{fail: tt.fail}), withProvenance(&fakeProvenance{fail: tt.fail}))
+				b.engine.give("a", "mine")
+				p, _ := b.join(t, agent("a", wire.FeatureFrameAck))
+				p.send(message("theirs", "theirs"))
+				p.send(message("mine", "mine"))
+				p.send(status("mine", "last", ci.JobSuccess))
+				var acks []string
+				for id := ""; id != "last"; {
+					id = expect[wire.Ack](p).MessageID
+					acks = append(acks, id)
+				}
+				if tt.acks = append(tt.acks, "last"); !slices.Equal(acks, tt.acks) {
+					t.Errorf("acknowledged %q, want %q", acks, tt.acks)
 				}
 			})
 		}

@@ -28,8 +28,7 @@ func (c *conn) beginBundle(ctx context.Context, m wire.ProvenanceUploadRequest) 
 	})
 }
 
-// completeBundle keeps what was put, and acknowledges that: whatever became of it, it need not be said again. Only a server
-// that ended in between leaves it to the next one.
+// completeBundle keeps what was put, and acknowledges that: whatever became of it, it need not be said again.
 func (c *conn) completeBundle(ctx context.Context, m wire.ProvenanceUploadComplete) error {
 	return c.bundle(ctx, m.JobID, wire.Ack{MessageID: m.MessageID}, func(ctx context.Context, job engine.Owned) (wire.Message, error) {
 		return wire.Ack{MessageID: m.MessageID}, c.hub.Provenance.CompleteUpload(ctx, job, m)
@@ -53,11 +52,19 @@ func (c *conn) bundle(ctx context.Context, jobID string, none wire.Message, do f
 			c.hub.Log.Warn("attestation not kept", "agent", c.name(), "run", job.RunID, "job", job.JobID, "err", err)
 			answer = none
 		}
-		if c.hub.ctx.Err() == nil {
-			c.conclude(answer)
-		}
+		c.concludeOr(answer, err)
 	})
 	return nil
+}
+
+// concludeOr sends an answer, unless the trouble is one that passes and the agent says the same again on its next
+// connection: an acknowledgement would have it forget that something is stored, which nobody has noted. A server that ends
+// leaves everything to the next one.
+func (c *conn) concludeOr(answer wire.Message, err error) {
+	if _, ack := answer.(wire.Ack); ack && passes(err) || c.hub.ctx.Err() != nil {
+		return
+	}
+	c.conclude(answer)
 }
 
 // conclude sends an answer, and an acknowledgement only to an agent that knows what it is.
