@@ -26,8 +26,8 @@ var workflow []byte
 type Screen interface {
 	// Show is called whenever something of the run may have changed.
 	Show(run adminwire.RunDetail, jobs []adminwire.Job)
-	// Line is a new line of a step's log.
-	Line(job, step, text string)
+	// Line is a new line of a log.
+	Line(log adminwire.LogName, text string)
 	// Close leaves the last state on the screen.
 	Close()
 }

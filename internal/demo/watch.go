@@ -13,14 +13,14 @@ import (
 // follower remembers how far each step's log has been shown.
 type follower struct {
 	d     *demo
-	from  map[string]int64 // job and step → line
-	first time.Time        // of the first line of a step
+	from  map[adminwire.LogName]int64 // next line
+	first time.Time                   // of the first line of a step
 }
 
 // watch shows the run of a delivery until it has ended, and gives its end with the time of the first line that a step
 // wrote.
 func (d *demo) watch(ctx context.Context, delivery rig.Delivery) (run adminwire.RunDetail, jobs []adminwire.Job, first time.Time, err error) {
-	f := &follower{d: d, from: map[string]int64{}}
+	f := &follower{d: d, from: map[adminwire.LogName]int64{}}
 	err = d.rig.Await(ctx, "the run to end", func() (ended bool, err error) {
 		var ok bool
 		if run, ok, err = d.rig.RunOf(ctx, delivery); err != nil || !ok {
@@ -47,7 +47,7 @@ func (f *follower) showLines(ctx context.Context, runID string, jobs []adminwire
 }
 
 func (f *follower) showStep(ctx context.Context, runID string, j adminwire.Job, s adminwire.Step) error {
-	key := j.JobID + "/" + s.StepName
+	key := j.Log(s)
 	page, err := f.d.rig.API.Logs(ctx, runID, j.JobID, s.StepIndex, client.LogQuery{From: f.from[key]})
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (f *follower) showStep(ctx context.Context, runID string, j adminwire.Job, 
 			f.first = record.TS
 		}
 		f.d.seen.WriteString(record.Msg + "\n")
-		f.d.Screen.Line(j.JobName, s.StepName, record.Msg)
+		f.d.Screen.Line(j.Log(s), record.Msg)
 	}
 	f.from[key] += int64(len(page.Lines))
 	return nil

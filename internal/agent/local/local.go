@@ -48,8 +48,8 @@ type Options struct {
 type Screen interface {
 	// Show shows the run as it is now, also when only time has passed.
 	Show(run adminwire.RunDetail, jobs []adminwire.Job)
-	// Line takes a line of the log of a step, or of its job's own log.
-	Line(job, step, text string)
+	// Line takes a line of a log.
+	Line(log adminwire.LogName, text string)
 }
 
 // Result is how a run has ended.

@@ -48,10 +48,10 @@ type tape struct {
 
 func (s *tape) Show(adminwire.RunDetail, []adminwire.Job) {}
 
-func (s *tape) Line(job, step, text string) {
+func (s *tape) Line(log adminwire.LogName, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lines = append(s.lines, job+" › "+step+" | "+text)
+	s.lines = append(s.lines, log.Job+" › "+log.Step+" | "+text)
 	if s.wait != "" && strings.Contains(text, s.wait) {
 		s.wait = ""
 		close(s.seen)

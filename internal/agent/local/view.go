@@ -128,6 +128,6 @@ func (j *job) closeSteps() {
 // line passes a line of a log on. Runners mask what they print; this is for what comes from elsewhere.
 func (r *run) line(j *job, index int, text string) {
 	if r.o.Screen != nil {
-		r.o.Screen.Line(j.state.Name, j.stepName(index), r.mask.String(text))
+		r.o.Screen.Line(adminwire.LogName{JobID: j.view.JobID, Job: j.state.Name, StepIndex: index, Step: j.stepName(index)}, r.mask.String(text))
 	}
 }

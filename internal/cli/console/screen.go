@@ -12,7 +12,7 @@ import (
 // Screen shows a run while it goes on.
 type Screen interface {
 	Show(run adminwire.RunDetail, jobs []adminwire.Job)
-	Line(job, step, text string)
+	Line(log adminwire.LogName, text string)
 	Close()
 }
 
@@ -47,7 +47,7 @@ type Silent struct{}
 func (Silent) Show(adminwire.RunDetail, []adminwire.Job) {}
 
 // Line shows nothing.
-func (Silent) Line(string, string, string) {}
+func (Silent) Line(adminwire.LogName, string) {}
 
 // Close has nothing to leave.
 func (Silent) Close() {}

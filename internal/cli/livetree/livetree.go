@@ -30,8 +30,14 @@ type Tree struct {
 	opts  Options
 	run   adminwire.RunDetail
 	jobs  []adminwire.Job
-	last  map[string]string // job and step name → last log line
+	last  map[logKey]string // last lines
 	drawn int               // lines that the last drawing left on the terminal
+}
+
+// logKey tells a step from others of its name.
+type logKey struct {
+	jobID string
+	step  int
 }
 
 // New makes a tree that draws on out.
@@ -39,7 +45,7 @@ func New(out io.Writer, o Options) *Tree {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Tree{out: out, opts: o, last: map[string]string{}}
+	return &Tree{out: out, opts: o, last: map[logKey]string{}}
 }
 
 // Show draws the run as it is now. Calling it without a change moves the times on.
@@ -48,10 +54,10 @@ func (t *Tree) Show(run adminwire.RunDetail, jobs []adminwire.Job) {
 	t.draw(true)
 }
 
-// Line remembers the newest log line of a step, for the next drawing; step is "" for what the job itself says.
-func (t *Tree) Line(job, step, text string) {
+// Line remembers the newest line of a log, for the next drawing.
+func (t *Tree) Line(log adminwire.LogName, text string) {
 	if text = strings.TrimSpace(Clean(text)); text != "" {
-		t.last[job+"\x00"+step] = text
+		t.last[logKey{log.JobID, log.StepIndex}] = text
 	}
 }
 
@@ -195,8 +201,8 @@ func (t *Tree) jobRemark(j adminwire.Job) string {
 	switch {
 	case j.Status == ci.JobSuccess:
 		return ""
-	case j.Status == ci.JobRunning && len(j.Steps) == 0 && t.last[j.JobName+"\x00"] != "":
-		return t.last[j.JobName+"\x00"]
+	case j.Status == ci.JobRunning && len(j.Steps) == 0 && t.last[logKey{j.JobID, adminwire.OwnLogIndex}] != "":
+		return t.last[logKey{j.JobID, adminwire.OwnLogIndex}]
 	case j.Status == ci.JobRunning && j.AgentID != nil:
 		return "agent " + Clean(*j.AgentID)
 	case j.Status.Terminal() && j.ErrorMessage != nil:
@@ -211,7 +217,7 @@ func (t *Tree) stepRemark(j adminwire.Job, s adminwire.Step) string {
 	if s.Status.Terminal() && s.ErrorMessage != nil {
 		return Clean(*s.ErrorMessage)
 	}
-	return t.last[j.JobName+"\x00"+s.StepName]
+	return t.last[logKey{j.JobID, s.StepIndex}]
 }
 
 // elapsed is how long something took, or has taken so far. The clocks of two machines differ, so it is never negative.

@@ -2,6 +2,7 @@ package livetree
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,7 +67,7 @@ func TestTreeIsDrawnOverItself(t *testing.T) {
 	var out strings.Builder
 	tree := draw(&out, 80, 30, false)
 	tree.Show(running())
-	tree.Line("test \x1b[31mred\x1b[0m", "unit", "\x1b]0;title\x07ok  \x1b[32mpkg/foo\x1b[0m 0.3s\r")
+	tree.Line(adminwire.LogName{JobID: "2"}, "\x1b]0;title\x07ok  \x1b[32mpkg/foo\x1b[0m 0.3s\r")
 	tree.Show(running())
 	tree.Show(ended())
 	tree.Close()
@@ -104,7 +105,7 @@ func TestPlainWritesOnlyWhatChanged(t *testing.T) {
 	plain := NewPlain(&out)
 	plain.Show(running())
 	plain.Show(running())
-	plain.Line("test", "unit", "one\x1b[2Jline")
+	plain.Line(adminwire.LogName{Job: "test", Step: "unit"}, "one\x1b[2Jline")
 	plain.Show(ended())
 	plain.Close()
 	golden(t, "plain.txt", out.String())
@@ -160,8 +161,31 @@ func TestPlainTellsStepsOfOneNameApart(t *testing.T) {
 	for range 3 {
 		p.Show(adminwire.RunDetail{}, jobs)
 	}
-	p.Line("build", "", "said outside of steps")
+	p.Line(adminwire.LogName{Job: "build"}, "said outside of steps")
 	if got := strings.Count(out.String(), "build › s"); got != 2 || !strings.Contains(out.String(), "build                        | said outside of steps\n") {
 		t.Errorf("%d states of steps:\n%s", got, out.String())
+	}
+}
+
+// Jobs may share a name, and steps of one job. Each shows its own last line.
+func TestTheTreeTellsStepsOfOneNameApart(t *testing.T) {
+	var out strings.Builder
+	tree := draw(&out, 80, 30, false)
+	steps := []adminwire.Step{{StepName: "s", Status: ci.StepRunning}, {StepName: "s", StepIndex: 1, Status: ci.StepRunning}}
+	jobs := []adminwire.Job{{JobID: "1", JobName: "test", Status: ci.JobRunning, Steps: steps}, {JobID: "2", JobName: "test", Status: ci.JobRunning, Steps: steps},
+		{JobID: "3", JobName: "test", Status: ci.JobRunning}, {JobID: "4", JobName: "test", Status: ci.JobRunning}}
+	for i, j := range jobs {
+		for _, s := range j.Steps {
+			tree.Line(j.Log(s), fmt.Sprintf("line of %s/%d", j.JobID, s.StepIndex))
+		}
+		if i == 2 {
+			tree.Line(j.Log(j.OwnLog()), "line of 3 itself")
+		}
+	}
+	tree.Show(adminwire.RunDetail{Run: adminwire.Run{RunID: "r"}}, jobs)
+	for _, want := range []string{"line of 1/0", "line of 1/1", "line of 2/0", "line of 2/1", "line of 3 itself"} {
+		if strings.Count(out.String(), want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, out.String())
+		}
 	}
 }

@@ -55,9 +55,9 @@ func (p *Plain) changed(key, what, state, time, note string) {
 	fmt.Fprintf(p.out, "%-28s %s\n", what, text)
 }
 
-// Line writes a log line; step is "" for what the job itself says.
-func (p *Plain) Line(job, step, text string) {
-	fmt.Fprintf(p.out, "%-28s | %s\n", Place(job, step), Clean(text))
+// Line writes a log line.
+func (p *Plain) Line(log adminwire.LogName, text string) {
+	fmt.Fprintf(p.out, "%-28s | %s\n", Place(log.Job, log.Step), Clean(text))
 }
 
 // Place is how people are told where a line comes from: from a step, or from the job itself where step is "".

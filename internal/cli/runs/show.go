@@ -90,18 +90,19 @@ func putStep(steps []adminwire.Step, s adminwire.Step) []adminwire.Step {
 
 // lines shows lines of the stream, and before them those that it has left out.
 func (w *watcher) lines(ctx context.Context, m adminwire.Observed) error {
+	log := adminwire.LogName{JobID: m.JobID, Job: m.JobName, StepIndex: *m.StepIndex, Step: m.StepName}
 	key := stepKey{m.JobID, *m.StepIndex}
 	if w.from[key] < 0 || m.From == nil {
 		return nil
 	}
 	if !w.brief && *m.From > w.from[key] {
-		if err := w.readLog(ctx, m.JobID, m.JobName, *m.StepIndex, m.StepName, *m.From); err != nil {
+		if err := w.readLog(ctx, log, *m.From); err != nil {
 			return err
 		}
 	}
 	for i, line := range m.Lines {
 		if n := *m.From + int64(i); n >= w.from[key] {
-			w.screen.Line(m.JobName, m.StepName, line)
+			w.screen.Line(log, line)
 			w.from[key] = n + 1
 		}
 	}
@@ -137,7 +138,7 @@ func (w *watcher) fill(ctx context.Context, j adminwire.Job, s adminwire.Step) e
 	if w.brief || w.from[key] < 0 || s.Status == ci.StepPending {
 		return nil
 	}
-	err := w.readLog(ctx, j.JobID, j.JobName, s.StepIndex, s.StepName, 1<<62)
+	err := w.readLog(ctx, j.Log(s), 1<<62)
 	if err == nil && j.Status.Terminal() {
 		w.from[key] = -1
 	}
@@ -145,15 +146,15 @@ func (w *watcher) fill(ctx context.Context, j adminwire.Job, s adminwire.Step) e
 }
 
 // readLog shows the lines of a log from the one that is next on, up to but without another.
-func (w *watcher) readLog(ctx context.Context, jobID, jobName string, step int, stepName string, to int64) error {
-	key := stepKey{jobID, step}
+func (w *watcher) readLog(ctx context.Context, log adminwire.LogName, to int64) error {
+	key := stepKey{log.JobID, log.StepIndex}
 	for w.from[key] < to {
-		page, err := w.c.Logs(ctx, w.id, jobID, step, client.LogQuery{From: w.from[key], Limit: int(min(pageLines, to-w.from[key]))})
+		page, err := w.c.Logs(ctx, w.id, log.JobID, log.StepIndex, client.LogQuery{From: w.from[key], Limit: int(min(pageLines, to-w.from[key]))})
 		if err != nil {
 			return err
 		}
 		for _, line := range page.Lines {
-			w.screen.Line(jobName, stepName, readRecord(line.Value).Msg)
+			w.screen.Line(log, readRecord(line.Value).Msg)
 		}
 		w.from[key] += int64(len(page.Lines))
 		if page.NextCursor == nil {

@@ -34,7 +34,7 @@ func (r *localResults) runOne(ctx context.Context, o local.Options) error {
 	case !r.quiet && !r.json:
 		shown = r.Screen()
 		if _, brief := console.Terminal(r.Stdout); brief {
-			tails = &tailScreen{Screen: shown, last: map[string][]string{}}
+			tails = &tailScreen{Screen: shown, last: map[adminwire.LogName][]string{}}
 			shown = tails
 		}
 	}
@@ -180,8 +180,8 @@ func (s *lineScreen) changed(key string, c change) {
 }
 
 // Line prints a line of a log.
-func (s *lineScreen) Line(job, step, text string) {
-	s.print(change{Type: "log", Job: job, Step: step, Line: &text})
+func (s *lineScreen) Line(log adminwire.LogName, text string) {
+	s.print(change{Type: "log", Job: log.Job, Step: log.Step, Line: &text})
 }
 
 func (s *lineScreen) print(c change) {
@@ -198,21 +198,20 @@ const tailLines = 20
 // tailScreen remembers the last lines of each step.
 type tailScreen struct {
 	console.Screen
-	last map[string][]string
+	last map[adminwire.LogName][]string
 }
 
 // Line passes a line on.
-func (s *tailScreen) Line(job, step, text string) {
-	key := job + "\x00" + step
-	lines := append(s.last[key], text)
-	s.last[key] = lines[max(0, len(lines)-tailLines):]
-	s.Screen.Line(job, step, text)
+func (s *tailScreen) Line(log adminwire.LogName, text string) {
+	lines := append(s.last[log], text)
+	s.last[log] = lines[max(0, len(lines)-tailLines):]
+	s.Screen.Line(log, text)
 }
 
 func (s *tailScreen) print(p console.Process, result local.Result) {
 	for _, j := range result.Jobs {
 		for _, step := range j.Steps {
-			if lines := s.last[j.JobName+"\x00"+step.StepName]; step.Status == ci.StepFailed && len(lines) > 0 {
+			if lines := s.last[j.Log(step)]; step.Status == ci.StepFailed && len(lines) > 0 {
 				fmt.Fprintf(p.Stdout, "\n%s › %s\n", livetree.Clean(j.JobName), livetree.Clean(step.StepName))
 				for _, line := range lines {
 					fmt.Fprintf(p.Stdout, "  %s\n", livetree.CleanColours(line))

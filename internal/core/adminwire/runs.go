@@ -131,6 +131,18 @@ type Job struct {
 // OwnLogIndex is the step index of a job's own log.
 const OwnLogIndex = -1
 
+// LogName names a log: that of a step, or a job's own, whose index is OwnLogIndex. Names of jobs and steps are for people;
+// several may have the same.
+type LogName struct {
+	JobID     string
+	Job       string
+	StepIndex int
+	Step      string
+}
+
+// Log names the log of a step of the job.
+func (j Job) Log(s Step) LogName { return LogName{j.JobID, j.JobName, s.StepIndex, s.StepName} }
+
 // OwnLog stands for the job's own log as steps stand for theirs: what the job says before its first step, between them and
 // after the last. It has no name; its status is pending before the job has an agent, running as long as lines may come, and
 // success then.
