@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"kici/internal/core/ci"
@@ -29,6 +30,14 @@ type counters struct {
 	executions, steps, silent *telemetry.Counter
 	duration, silence, build  *telemetry.Histogram
 	stale, unreachable        *telemetry.Gauge
+
+	turns                           *telemetry.Counter
+	turn                            *telemetry.Histogram
+	lastGood, lastBad, failedInARow *telemetry.Gauge
+	inARow                          map[string]int // failures; each loop has one turn at a time, and mu is for the map
+	mu                              sync.Mutex
+	matching                        *telemetry.Histogram
+	lost                            *telemetry.Counter
 
 	installDecisions, registries, stripped *telemetry.Counter
 	installResolution                      *telemetry.Histogram
@@ -71,7 +80,23 @@ func newCounters(r *telemetry.Registry) *counters {
 			"Time to read the secrets with which a job installs, for each context that they are of.",
 			[]float64{.001, .005, .01, .05, .1, .5, 1, 5}, telemetry.Label{Name: "environment", Cap: maxScopes}),
 		labels: map[string]bool{},
+
+		turns: r.Counter("kici_orch_job_runs_total", "Turns of the maintenance of this node, by what it does and the result.", label("job"), label("result")),
+		turn: r.Histogram("kici_orch_job_duration_seconds", "Time that a turn of the maintenance took.",
+			[]float64{.01, .05, .1, .5, 1, 5, 30, 120, 600}, label("job")),
+		lastGood:     r.Gauge("kici_orch_job_last_success_timestamp_seconds", "When a turn of the maintenance went well last.", label("job")),
+		lastBad:      r.Gauge("kici_orch_job_last_failure_timestamp_seconds", "When a turn of the maintenance failed last.", label("job")),
+		failedInARow: r.Gauge("kici_orch_job_consecutive_failures", "Turns of the maintenance that failed since one went well.", label("job")),
+		inARow:       map[string]int{},
+		matching: r.Histogram("kici_orch_trigger_match_duration_seconds", "Time to match a delivery with the workflows of its repository.",
+			[]float64{.001, .005, .01, .05, .1, .5, 1, 5}),
+		lost: r.Counter("kici_orch_pg_pool_client_errors_total", "Connections to PostgreSQL that ended by themselves, while they were idle or in use.", label("source")),
 	}
+	for _, source := range []string{idleConnection, usedConnection} {
+		c.lost.Add(0, source)
+	}
+	// No configuration is shared between the nodes in this release.
+	r.Gauge("kici_orch_config_version", "Version of the shared configuration that is in effect, 0 for none.").Set(0)
 	for _, d := range installDecisions {
 		c.installDecisions.Add(0, d[0], d[1])
 	}

@@ -1,12 +1,15 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"kici/internal/core/ci"
+	"kici/internal/kit/service"
 	"kici/internal/kit/telemetry"
 	"kici/internal/server/dispatch"
 	"kici/internal/server/report"
@@ -100,4 +103,20 @@ func TestARunIsLookedAtOnceHoweverOftenItChanged(t *testing.T) {
 	if got := c.take(); len(got) != 0 {
 		t.Errorf("taken again %q", got)
 	}
+}
+
+func TestTurnsOfTheMaintenanceAreCounted(t *testing.T) {
+	r := telemetry.NewRegistry()
+	c := newCounters(r)
+	c.expect("purge")
+	wantLines(t, r, `kici_orch_job_runs_total{job="purge",result="success"} 0`, `kici_orch_job_runs_total{job="purge",result="failure"} 0`,
+		`kici_orch_job_consecutive_failures{job="purge"} 0`)
+	for at, err := range []error{errors.New("no database"), nil, errors.New("no database"), errors.New("no database")} {
+		c.countTurn(service.Turn{Loop: "purge", Took: 40 * time.Millisecond, Err: err}, time.Unix(int64(at), 0))
+	}
+	wantLines(t, r, `kici_orch_job_runs_total{job="purge",result="success"} 1`, `kici_orch_job_runs_total{job="purge",result="failure"} 3`,
+		`kici_orch_job_consecutive_failures{job="purge"} 2`, `kici_orch_job_last_success_timestamp_seconds{job="purge"} 1`,
+		`kici_orch_job_last_failure_timestamp_seconds{job="purge"} 3`,
+		`kici_orch_job_duration_seconds_bucket{job="purge",le="0.01"} 0`, `kici_orch_job_duration_seconds_bucket{job="purge",le="0.05"} 4`,
+		`kici_orch_job_duration_seconds_bucket{job="purge",le="600"} 4`)
 }

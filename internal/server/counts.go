@@ -65,6 +65,7 @@ func (s *Server) count(ctx context.Context) error {
 }
 
 func (s *Server) countOnce(ctx context.Context) error {
+	s.countLost()
 	now := s.clock()
 	ended, err := report.Ended(ctx, s.db.Read(), s.changed.take())
 	if err != nil {

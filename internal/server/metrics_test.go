@@ -29,6 +29,13 @@ func TestMetricsTellOfRuns(t *testing.T) {
 			`kici_orch_dep_cache_hits_total 0`, `kici_orch_dep_cache_misses_total 0`, `kici_orch_dedup_hits_total 0`,
 			`kici_orch_install_secrets_decisions_total{decision="reject",reason="secret"} 0`,
 			`kici_orch_install_secrets_contributor_stripped_total{trust_tier="unknown"} 0`,
+			`kici_orch_trigger_match_duration_seconds_count 1`, `kici_orch_config_version 0`,
+			`kici_orch_pg_pool_client_errors_total{source="idle-pool"} 0`, `kici_orch_pg_pool_client_errors_total{source="client"} 0`,
+			`kici_orch_job_runs_total{job="purge",result="success"} 1`, `kici_orch_job_runs_total{job="purge",result="failure"} 0`,
+			`kici_orch_job_runs_total{job="run retention",result="success"} 1`, `kici_orch_job_runs_total{job="log retention",result="success"} 1`,
+			`kici_orch_job_runs_total{job="cache sweep",result="success"} 1`, `kici_orch_job_runs_total{job="event sweep",result="success"} 1`,
+			`kici_orch_job_duration_seconds_count{job="purge"} 1`, `kici_orch_job_consecutive_failures{job="purge"} 0`,
+			`kici_orch_job_consecutive_failures{job="engine sweep"} 0`, `kici_orch_job_consecutive_failures{job="log upload"} 0`,
 		}
 		servertest.Await(t, "the counters", func() bool {
 			text := metrics(t, s.URL())

@@ -208,7 +208,7 @@ func (s *Server) openIntake() {
 		Clock: s.clock, Log: s.log, TrustedProxies: s.settings.TrustedProxies,
 		Received: s.counters.received, Duplicates: s.counters.duplicates, Shed: s.counters.shed})
 	s.pipeline = pipeline.New(pipeline.Deps{DB: s.db, Inbox: s.inbox, Poke: poke, Sources: s.sources, Engine: s.engine, Log: s.log, Clock: s.clock,
-		Builds: s.cache, Workers: s.settings.Workers, Received: s.counters.received, Processed: s.counters.processed,
+		Builds: s.cache, Workers: s.settings.Workers, Received: s.counters.received, Processed: s.counters.processed, Matching: s.counters.matching,
 		Providers: map[string]pipeline.Provider{
 			forge.Local:   {Normaliser: repositories, LockFiles: repositories, CloneURLs: repositories, Refs: repositories},
 			forge.Generic: {Normaliser: generic.Normaliser{}},
@@ -226,7 +226,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops = service.NewGroup(ctx, s.log)
 	s.loops.Go("pipeline", s.pipeline.Run)
 	s.loops.Go("dispatch", s.dispatch.Run)
-	s.loops.Go("engine sweep", s.engine.Sweep)
+	s.maintain("engine sweep", s.engine.Sweep)
 	s.loops.Go("run effects", s.engine.Follow)
 	s.loops.Go("agent effects", s.carry)
 	s.loops.Go("node", s.beat)
@@ -234,12 +234,12 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go("queue depth", s.watchQueue)
 	s.loops.Go("counts", s.count)
 	s.bell.Start(s.loops)
-	s.loops.Go("run retention", s.retainRuns)
-	s.loops.Go("purge", s.purge)
-	s.loops.Go("log upload", s.logs.Upload)
-	s.loops.Go("log retention", s.sweepLogs)
-	s.loops.Go("cache sweep", s.cache.Sweep)
-	s.loops.Go("event sweep", s.events.Sweep)
+	s.maintain("run retention", s.retainRuns)
+	s.maintain("purge", s.purge)
+	s.maintain("log upload", s.logs.Upload)
+	s.maintain("log retention", s.sweepLogs)
+	s.maintain("cache sweep", s.cache.Sweep)
+	s.maintain("event sweep", s.events.Sweep)
 	if err := s.hub.Start(ctx); err != nil {
 		return err
 	}

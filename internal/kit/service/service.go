@@ -81,14 +81,33 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Turn is one call of what a loop does.
+type Turn struct {
+	Loop string
+	Took time.Duration
+	Err  error
+}
+
+type turnKey struct{}
+
+// OnTurn gives a context whose loops, those that Every runs, tell of each turn. One that was cut short is not told of.
+func OnTurn(ctx context.Context, tell func(Turn)) context.Context {
+	return context.WithValue(ctx, turnKey{}, tell)
+}
+
 // Every calls do at once when poked and otherwise once a period, until ctx ends. An error of do is logged: the next
 // turn tries again. A nil poke leaves the period alone.
 func Every(ctx context.Context, log *slog.Logger, name string, period time.Duration, poke Poke, do func(context.Context) error) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
-		if err := do(ctx); err != nil && ctx.Err() == nil {
+		began := time.Now()
+		err := do(ctx)
+		if err != nil && ctx.Err() == nil {
 			log.Error("turn failed, the next one tries again", "loop", name, "err", err)
+		}
+		if told, ok := ctx.Value(turnKey{}).(func(Turn)); ok && ctx.Err() == nil {
+			told(Turn{Loop: name, Took: time.Since(began), Err: err})
 		}
 		select {
 		case <-ctx.Done():

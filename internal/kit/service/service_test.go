@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,33 @@ func TestSleepTellsWhetherItWasCutShort(t *testing.T) {
 		defer cancel()
 		if !Sleep(ctx, 900*time.Millisecond) || Sleep(ctx, 900*time.Millisecond) {
 			t.Error("the first sleep fits into the second's time, and the second does not")
+		}
+	})
+}
+
+func TestTurnsAreToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup(t.Context(), quiet)
+		var told []Turn
+		failure := errors.New("no database")
+		ends := []error{nil, failure, nil}
+		n := 0
+		g.Go("turning", func(ctx context.Context) error {
+			return Every(OnTurn(ctx, func(t Turn) { told = append(told, t) }), quiet, "turning", time.Second, nil, func(ctx context.Context) error {
+				if n == len(ends) {
+					<-ctx.Done() // and is cut short
+					return context.Cause(ctx)
+				}
+				time.Sleep(10 * time.Millisecond)
+				n++
+				return ends[n-1]
+			})
+		})
+		time.Sleep(10 * time.Second)
+		g.Stop()
+		want := []Turn{{"turning", 10 * time.Millisecond, nil}, {"turning", 10 * time.Millisecond, failure}, {"turning", 10 * time.Millisecond, nil}}
+		if !slices.Equal(told, want) {
+			t.Errorf("told of %v", told)
 		}
 	})
 }

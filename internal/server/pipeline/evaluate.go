@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/lockfile"
@@ -160,8 +161,12 @@ func (e *evaluation) corrupt(ctx context.Context, parseErr *lockfile.ParseError)
 func (e *evaluation) dispatch(ctx context.Context) error {
 	matcher := trigger.NewMatcher(e.facts.Event, trigger.Options{Source: &trigger.GenericSource{Name: e.src.Name, EventType: e.d.Event}})
 	var failures []error
+	var matching time.Duration // of all workflows, without what is made of them
+	defer func() { e.p.deps.Matching.Observe(matching.Seconds()) }()
 	for _, w := range e.lock.File.Workflows {
+		began := time.Now()
 		decision, err := matcher.Match(w)
+		matching += time.Since(began)
 		if err == nil && !decision.Matched {
 			continue
 		}

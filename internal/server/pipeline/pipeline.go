@@ -44,6 +44,11 @@ type Provider struct {
 // Counter counts by label values.
 type Counter interface{ Inc(labels ...string) }
 
+// Timer takes seconds, by label values.
+type Timer interface {
+	Observe(seconds float64, labels ...string)
+}
+
 // Builds knows what builds have packed.
 type Builds interface {
 	Built(ctx context.Context, id cache.Identity, b cache.Build) (cache.Built, error)
@@ -72,6 +77,7 @@ type Deps struct {
 	// Counters; nil counts nothing.
 	Received  Counter // kici_orch_webhooks_received_total{source,event}
 	Processed Counter // kici_orch_webhooks_processed_total{result}
+	Matching  Timer   // kici_orch_trigger_match_duration_seconds
 }
 
 // Pipeline is the loop over the inbox.
@@ -92,12 +98,17 @@ func New(deps Deps) *Pipeline {
 			*c = noCounter{}
 		}
 	}
+	if deps.Matching == nil {
+		deps.Matching = noCounter{}
+	}
 	return &Pipeline{deps: deps}
 }
 
 type noCounter struct{}
 
 func (noCounter) Inc(...string) {}
+
+func (noCounter) Observe(float64, ...string) {}
 
 // Run works until ctx ends and returns when the last worker has ended. Deliveries under work are given back then; what an
 // earlier Run of this node left leased, because it was killed, is taken up first.

@@ -35,6 +35,7 @@ func connectPostgres(url string) (*DB, error) {
 		config.MaxConns = maxConnections
 	}
 	p := &postgres{}
+	p.lost.watch(config)
 	if err := p.limit(config); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -49,6 +50,7 @@ type postgres struct {
 	pool     *pgxpool.Pool
 	patience time.Duration // how long to wait for an answer; 0 for ever
 	queueing time.Duration // how long to wait for a connection; 0 for ever
+	lost     lost
 }
 
 // acquire takes a connection out of the pool. Its caller releases it.

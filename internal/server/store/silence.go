@@ -119,6 +119,7 @@ func (silenceError) Temporary() bool { return false }
 type attentiveConn struct {
 	net.Conn
 	limit  atomic.Int64 // nanoseconds, 0 for none
+	lent   atomic.Bool  // somebody has it from the pool
 	silent func()       // called when the limit has passed
 
 	mu     sync.Mutex
