@@ -27,6 +27,9 @@ type Config struct {
 		Port      int    `key:"port" env:"KICI_PORT,KICI_SERVER_PORT" flag:"port" default:"4000" max:"65535" help:"Port to listen on, 0 for any free one."`
 		BasePath  string `key:"basePath" env:"KICI_BASE_PATH,KICI_SERVER_BASE_PATH" default:"/" help:"Prefix of all routes."`
 		LogLevel  string `key:"logLevel" env:"KICI_LOG_LEVEL,KICI_SERVER_LOG_LEVEL" flag:"log-level" default:"info" enum:"debug|info|warn|error" help:"What the log holds."`
+		LogDir    string `key:"logDir" env:"KICI_LOG_DIR" help:"Folder in which the log is kept, too: a file of JSON lines for each day."`
+		LogSize   int64  `key:"logMaxSizeBytes" env:"KICI_LOG_MAX_SIZE" default:"500m" min:"0" unit:"bytes" help:"Largest file there. The day goes on in another one, with .1, .2 and so on behind its name. 0 for no bound."`
+		LogDays   int    `key:"logRetentionDays" env:"KICI_LOG_RETENTION_DAYS" default:"7" help:"Days for which the files there are kept, 0 for ever."`
 		LogFormat string `key:"logFormat" env:"KICI_LOG_FORMAT" default:"auto" enum:"auto|text|json" help:"Form of the log. auto is text on a terminal and JSON otherwise."`
 	} `key:"server"`
 	Instance struct {
@@ -158,6 +161,7 @@ func (c Config) Settings() (Settings, error) {
 	s.NodeID, s.Workers, s.MaxLogBytes, s.AckTimeout = c.Instance.ID, c.Workers, c.MaxLog, c.AckTimeout
 	s.RunMaxAge, s.LogMaxAge, s.LogMaxTotal = c.RunMaxAge, c.StepLogs.MaxAge, c.StepLogs.MaxTotal
 	s.BootstrapToken = c.Secrets.BootstrapToken
+	s.LogFiles = LogFiles{Dir: c.Server.LogDir, MaxSize: c.Server.LogSize, Days: c.Server.LogDays}
 	s.Hub.NoAuth = c.AgentAuth == "none"
 	s.Hub.RebootDeadline, s.Hub.OwnHost = c.RebootDeadline, c.OwnHost
 	s.Inbox.DedupTTL = c.DedupTTL
@@ -224,7 +228,7 @@ var foreign = []string{
 // withoutEffect are variables that servers of this kind know and this release does not act on. They are warned about,
 // so that an environment made for another release still starts and nobody believes that they work.
 var withoutEffect = []string{
-	"KICI_AUTO_MIGRATE", "KICI_CLUSTER_*", "KICI_SERVER_TLS_CERT_PATH", "KICI_LOG_DIR", "KICI_LOG_MAX_SIZE", "KICI_LOG_RETENTION_DAYS",
+	"KICI_AUTO_MIGRATE", "KICI_CLUSTER_*", "KICI_SERVER_TLS_CERT_PATH",
 	"KICI_PLATFORM_*", "KICI_DASHBOARD_URL", "KICI_WEBHOOK_*", "KICI_PROVENANCE_*", "KICI_ORCHESTRATOR_*", "KICI_SKIP_S3_SENTINEL_VALIDATION",
 	"KICI_AGENT_TOKEN_TTL_MS", "KICI_ROSTER_*", "KICI_MAX_FANOUT_HOSTS",
 	"KICI_STALE_DETECTOR_SCAN_INTERVAL_MS", "KICI_SCALER_*", "KICI_MACHINE_LEDGER_DIR", "KICI_REROUTE_*", "KICI_MAX_GITHUB_PAYLOAD_BYTES",

@@ -77,6 +77,7 @@ type Server struct {
 	effects  service.Poke // there may be something to tell an agent
 	spread   service.Poke // the same, on every node
 	loops    *service.Group
+	files    *telemetry.Files // of the log; nil when none are kept
 	api      *adminapi.API
 	http     *http.Server
 	peers    *http.Client // asks other nodes
@@ -96,6 +97,7 @@ func Open(ctx context.Context, settings Settings, log *slog.Logger, out io.Write
 			s = nil
 		}
 	}()
+	log = s.keepLog(log)
 	s.db, err = store.Open(ctx, store.Options{URL: settings.DatabaseURL, Path: s.node.path(databaseFile), Durable: settings.Durable})
 	if err != nil {
 		return s, err
@@ -305,6 +307,9 @@ func (s *Server) close() error {
 	}
 	if s.db != nil {
 		err = errors.Join(err, s.db.Close())
+	}
+	if s.files != nil {
+		err = errors.Join(err, s.files.Close())
 	}
 	return errors.Join(err, s.node.close())
 }

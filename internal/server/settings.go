@@ -37,6 +37,8 @@ type Settings struct {
 	BootstrapToken string
 	TrustedProxies []netip.Prefix
 
+	LogFiles LogFiles // the server's own log
+
 	Workers int // deliveries worked on at a time
 
 	RunMaxAge   time.Duration // since the end of a run, 0 for ever
@@ -51,6 +53,13 @@ type Settings struct {
 	Hub              hub.Settings
 	Inbox            inbox.Options
 	Events           events.Settings
+}
+
+// LogFiles say how a server keeps its own log.
+type LogFiles struct {
+	Dir     string // "" keeps none
+	MaxSize int64  // of a file, in bytes; 0 for no bound
+	Days    int    // 0 keeps all
 }
 
 // DefaultSettings are those of a server without configuration, but for its data folder.
