@@ -66,6 +66,41 @@ func TestQuestionsToTheAgent(t *testing.T) {
 	})
 }
 
+// A host reboots once the job has ended, so a step of it must not wait for that, and never takes the host for back. Other hosts
+// are waited for.
+func TestRestartingTheHostOfTheJob(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, host string) {
+		j := prepare(t, host, "import { restartHost } from '@kici-dev/sdk';"+workflow(`step('restart', async () => {
+  const own = await restartHost({ agentId: 'own', deadlineMs: 5000 }), again = await restartHost({ agentId: 'own' }), none = await restartHost();
+  return { own: own ?? 'none', again: again ?? 'none', none: none ?? 'none', box: (await restartHost({ agentId: 'box', intervalMs: 1 })).status } })`))
+		asked, boxes := 0, 0
+		j.answer = func(r Request) any {
+			a := Response{Type: TypeAPIResponse, RequestID: r.RequestID, Result: json.RawMessage(`{}`)}
+			switch {
+			case r.Method == "host.requestReboot":
+				asked++
+			case strings.Contains(string(r.Params), "own") && asked == 0:
+				a.Result = json.RawMessage(`{"agentId":"own","status":"ready"}`)
+			case strings.Contains(string(r.Params), "own"):
+				a.Result = json.RawMessage(fmt.Sprintf(`{"agentId":"own","status":"unreachable","rebootUntil":"%d"}`, asked))
+			default:
+				status := "unreachable"
+				if boxes++; boxes > 4 {
+					status = "ready"
+				}
+				a.Result = json.RawMessage(fmt.Sprintf(`{"agentId":"box","status":%q,"rebootUntil":"then"}`, status))
+			}
+			return a
+		}
+		j.execute(nil)
+		j.wait().succeeded()
+		equalJSON(t, j.Complete.Outputs["restart"], `{"own":"none","again":"none","none":"none","box":"ready"}`)
+		if asked != 4 || boxes != 5 {
+			t.Errorf("asked for %d reboots, and %d times for the box", asked, boxes)
+		}
+	})
+}
+
 // An event that nobody says to have stored has a receipt all the same, which names the request.
 func TestEventsWithoutAnAnswer(t *testing.T) {
 	onBothHosts(t, func(t *testing.T, host string) {

@@ -133,6 +133,8 @@ type apiHost struct {
 	Lifecycle  string         `json:"lifecycleClass"`
 	Status     string         `json:"status"` // ready, unreachable or stale
 	LastSeen   string         `json:"lastSeen"`
+	// RebootUntil is when a host that is asked to reboot is to be back.
+	RebootUntil string `json:"rebootUntil,omitempty"`
 }
 
 // inventoryQuery lists the known hosts that some group of include fits and no matcher of exclude does. Without a group it
@@ -190,12 +192,19 @@ func decodeParams(raw json.RawMessage, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// hostEntry shows a host. One that has been gone for longer than ephemeral agents are remembered is stale.
+// apiTime is how times are written for workflows.
+const apiTime = "2006-01-02T15:04:05.000Z"
+
+// hostEntry shows a host. One that has been gone for longer than ephemeral agents are remembered is stale. One that is asked to
+// reboot is not there until it has, though its agent may still be connected: who waits for it would take it for back.
 func (h *Hub) hostEntry(a fleet.Agent) apiHost {
 	e := apiHost{AgentID: a.ID, Labels: a.Labels, Properties: a.Properties, Hostname: known(a.Hostname), Platform: known(a.Platform),
-		Arch: known(a.Arch), Lifecycle: a.Lifecycle, Status: "ready", LastSeen: time.UnixMilli(a.LastSeenAt).UTC().Format("2006-01-02T15:04:05.000Z")}
+		Arch: known(a.Arch), Lifecycle: a.Lifecycle, Status: "ready", LastSeen: time.UnixMilli(a.LastSeenAt).UTC().Format(apiTime)}
 	if e.Properties == nil {
 		e.Properties = map[string]any{}
+	}
+	if a.RebootsAt(h.Clock.Millis()) {
+		e.Status, e.RebootUntil = "unreachable", time.UnixMilli(a.RebootUntil).UTC().Format(apiTime)
 	}
 	if !a.Connected() {
 		e.Status = "unreachable"

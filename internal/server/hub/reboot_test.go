@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -114,4 +115,31 @@ func TestAnAgentThatConnectsAnewIsOfferedJobs(t *testing.T) {
 	b.join(t, agent("a"))
 	b.awaitGone(t, id)
 	b.awaitReady(t)
+}
+
+// Who waits for a host that is about to reboot must not find it there before it has.
+func TestAHostThatIsAboutToRebootIsNotThere(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		b := newBenchOn(t, db)
+		p, _ := b.join(t, agent("a"))
+		b.awaitReady(t)
+		entry := func() (e apiHost) {
+			t.Helper()
+			if err := json.Unmarshal(p.ask("inventory.get", `{"agentId":"a"}`).Result, &e); err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		if e := entry(); e.Status != "ready" || e.RebootUntil != "" {
+			t.Errorf("before: %+v", e)
+		}
+		p.ask("host.requestReboot", `{"deadlineMs":5000}`)
+		if e := entry(); e.Status != "unreachable" || e.RebootUntil == "" {
+			t.Errorf("asked to reboot: %+v", e)
+		}
+		p.ask("host.cancelReboot", `{}`)
+		if e := entry(); e.Status != "ready" || e.RebootUntil != "" {
+			t.Errorf("not any more: %+v", e)
+		}
+	})
 }

@@ -43,7 +43,10 @@ declare module '@kici-dev/sdk' {
   ): Step;
   /** Waits until a host is live again: asks every 3 seconds for 5 minutes. */
   export function waitForHostAlive(agentId: string, options?: { intervalMs?: number; timeoutMs?: number }): Promise<any>;
-  /** Asks for a reboot of this host; with `agentId` it waits until that one is back. */
+  /**
+   * Asks for a reboot of this host, which follows once the job has ended; with the `agentId` of another host it waits until that
+   * one is live. Whether this one is back a job on another host can see, with `waitForHostAlive`.
+   */
   export function restartHost(options?: { deadlineMs?: number; agentId?: string; intervalMs?: number; timeoutMs?: number }): Promise<any>;
   /** The error of a wait whose time ran out; its cause is what the last check threw. */
   export class WaitForTimeoutError extends Error {

@@ -115,11 +115,17 @@ export async function waitForHostAlive(agentId: string, options: any = {}): Prom
   return (await waitFor({ name: `waitForHostAlive(${agentId})`, ...rest, intervalMs, timeoutMs, check })).value;
 }
 
-/** Asks for a reboot of the host this job runs on; with the id of an agent it then waits until that one is back. */
+/**
+ * Asks for a reboot of the host this job runs on; with the id of another agent it then waits until that one is live. The host
+ * itself reboots once the job has ended, so nothing in the job can wait for that: its own id is as good as none.
+ */
 export async function restartHost(options: any = {}): Promise<any> {
   const { deadlineMs, agentId, ...wait } = options;
-  await currentKiciApi().host.requestReboot(deadlineMs === undefined ? {} : { deadlineMs });
-  return agentId === undefined ? undefined : waitForHostAlive(agentId, wait);
+  const api = currentKiciApi();
+  const until = async () => agentId && (await api.inventory.get(agentId))?.rebootUntil;
+  const before = await until();
+  await api.host.requestReboot(deadlineMs === undefined ? {} : { deadlineMs });
+  return agentId === undefined || (await until()) !== before ? undefined : waitForHostAlive(agentId, wait);
 }
 
 /** Inside a step: looks, and changes only when something is not as wanted. It takes no part in check mode. */
