@@ -229,6 +229,11 @@ func (e *Engine) storeEffects(ctx context.Context, tx *store.Tx, runID string, e
 			return err
 		}
 		tx.After(e.effects.Wake)
+		if c, ok := effect.(lifecycle.CancelJob); ok {
+			if err := e.endWait(ctx, tx, runID, c, now); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

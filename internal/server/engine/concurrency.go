@@ -104,10 +104,18 @@ func (g Groups) doom(ctx context.Context, tx *store.Tx, run lifecycle.Run) (*ci.
 	return nil, nil
 }
 
-// turnAway keeps a job of a run that is to end from going on. A patient agent waits for the cancel that is on its way.
+// turnAway keeps a job of a run that is to end from going on. A patient agent waits for the cancel that is on its way, or is
+// told behind the one that it has been sent.
 func (g Groups) turnAway(ctx context.Context, tx *store.Tx, run lifecycle.Run, job lifecycle.Job, doom *ci.Reason, w waiter) error {
-	if doom == nil || w.patient {
+	if doom == nil {
 		return nil
+	}
+	if w.patient {
+		err := tx.Do(ctx, upsertWaiter, job.ID, run.ID, w.agentID, w.requestID)
+		if err == nil && run.Cancel != nil {
+			err = g.tellAgent(ctx, tx, w.agentID, refuse(run.ID, job.ID, w.requestID, doom.Message), g.clock.Millis())
+		}
+		return err
 	}
 	return g.apply(ctx, tx, run, lifecycle.Withdrawn(run, job, w.agentID, *doom, g.clock.Millis()))
 }
@@ -226,6 +234,24 @@ func proceed(runID, jobID, requestID string) wire.ConcurrencyAck {
 	return wire.ConcurrencyAck{RequestID: requestID, Action: wire.ConcurrencyProceed, RunID: runID, JobID: jobID}
 }
 
+func refuse(runID, jobID, requestID, why string) wire.ConcurrencyAck {
+	return wire.ConcurrencyAck{RequestID: requestID, Action: wire.ConcurrencyCancel, Reason: why, RunID: runID, JobID: jobID}
+}
+
+// endWait answers an agent that waits for a place with a job that is cancelled. It follows the cancel itself, so that the
+// agent knows the answer for what it is; without one the job would end only with its grace.
+func (e *Engine) endWait(ctx context.Context, tx *store.Tx, runID string, c lifecycle.CancelJob, now int64) error {
+	var request string
+	err := tx.QueryRowContext(ctx, selectUnanswered, c.JobID, c.AgentID).Scan(&request)
+	if isNoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look whether job %s waits for a group: %w", c.JobID, err)
+	}
+	return e.tellAgent(ctx, tx, c.AgentID, refuse(runID, c.JobID, request, c.Reason), now)
+}
+
 // remindWaiter tells an agent that comes back with a job whose run got its place meanwhile.
 func (e *Engine) remindWaiter(ctx context.Context, tx *store.Tx, runID, jobID, agentID string, now int64) error {
 	var request string
@@ -337,6 +363,9 @@ ON CONFLICT (routing_key, group_key, run_id) DO UPDATE SET active = concurrency_
 
 	upsertWaiter = `INSERT INTO concurrency_waiters (job_id, run_id, agent_id, request_id) VALUES ($1, $2, $3, $4)
 ON CONFLICT (job_id) DO UPDATE SET agent_id = excluded.agent_id, request_id = excluded.request_id`
+
+	selectUnanswered = `SELECT w.request_id FROM concurrency_waiters w WHERE w.job_id = $1 AND w.agent_id = $2
+AND NOT EXISTS (SELECT 1 FROM concurrency_slots s WHERE s.run_id = w.run_id AND s.active)`
 
 	selectAnswered = `SELECT w.request_id FROM concurrency_waiters w WHERE w.job_id = $1 AND w.agent_id = $2
 AND EXISTS (SELECT 1 FROM concurrency_slots s WHERE s.run_id = w.run_id AND s.active)`

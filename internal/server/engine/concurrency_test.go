@@ -205,3 +205,43 @@ func TestGroupsHoldUpOnlyTheirOwn(t *testing.T) {
 		}
 	})
 }
+
+// TestACancelEndsTheWait: an agent that waits for a place does nothing else, and hears of a cancel only as the answer to its
+// question. It gets that whether it waited before, asks behind the cancel, or comes back to ask again.
+func TestACancelEndsTheWait(t *testing.T) {
+	for _, asks := range []string{"before", "after", "again"} {
+		each(t, func(b *bench) {
+			for _, run := range []string{"r1", "r2"} {
+				b.plan(run, nil, queueMode, lockJob("a", ""))
+			}
+			first, second := b.id("r1", "a"), b.id("r2", "a")
+			b.begin("agent-1", first)
+			b.group("agent-1", first, "deploy", true)
+			b.begin("agent-2", second)
+			if asks != "after" {
+				b.group("agent-2", second, "deploy", true)
+			}
+			b.cancel("r2", false)
+			if asks == "after" {
+				if ack := b.group("agent-2", second, "deploy", true); ack.Action != wire.ConcurrencyWait {
+					t.Errorf("asked behind the cancel: %+v", ack)
+				}
+			}
+			if asks == "again" {
+				b.effects() // it was away
+				_, err := b.e.Connected(t.Context(), "agent-2", []wire.InFlightJob{{JobID: second, RunID: "r2"}}, true)
+				b.must(err)
+			}
+			effects := b.effects()
+			if len(effects) != 2 || effects[0].JobID != second || effects[1].Frame == nil {
+				b.t.Fatalf("%s: effects %+v, want the cancel of the job and then the answer", asks, effects)
+			}
+			m, err := wire.DecodeFromServer(effects[1].Frame)
+			b.must(err)
+			want := wire.ConcurrencyAck{RequestID: "ask-" + second, Action: wire.ConcurrencyCancel, Reason: "run cancelled via API", RunID: "r2", JobID: second}
+			if m != wire.Message(want) {
+				t.Errorf("%s: answer %+v, want %+v", asks, m, want)
+			}
+		})
+	}
+}
