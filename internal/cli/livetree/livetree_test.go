@@ -118,7 +118,9 @@ func TestTextFromOutsideCannotDriveTheTerminal(t *testing.T) {
 		{"cursor and screen", "\x1b[2J\x1b[10;5Hx\x1b[?25l", "x", "x"},
 		{"title with either end", "\x1b]0;t\x07a\x1b]0;t\x1b\\b", "ab", "ab"},
 		{"clipboard without an end", "a\x1b]52;c;AAAA", "a", "a"},
-		{"control characters", "a\rb\x08\x00\u009bc", "abc", "abc"},
+		{"control characters", "ab\x08\x00\u009bc", "abc", "abc"},
+		{"lines stay apart", "exit 3\nno such file\r\ngone", "exit 3 no such file  gone", "exit 3 no such file  gone"},
+		{"a line that was written over", "10%\r20%", "10% 20%", "10% 20%"},
 		{"order of reading", "a\u202eb", "ab", "ab"},
 		{"a lone escape", "a\x1b", "a", "a"},
 	}

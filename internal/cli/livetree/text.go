@@ -20,7 +20,7 @@ var escapes = sync.OnceValue(func() *regexp.Regexp {
 // colours are those of them that only change how a text looks.
 var colours = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^\x1b\\[[0-9;:]*m$") })
 
-// Clean gives a text that came from outside as it may be shown on a terminal: printable characters only.
+// Clean gives a text that came from outside as it may be shown on a terminal: printable characters only, on one line.
 func Clean(text string) string { return printable(escapes().ReplaceAllString(text, "")) }
 
 // CleanColours is Clean with the colours kept, and put back at the end.
@@ -49,7 +49,7 @@ func CleanColours(text string) string {
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
-		case r == '\t':
+		case r == '\t' || r == '\n' || r == '\r': // they keep words apart
 			return ' '
 		case unicode.IsControl(r) || bidi(r):
 			return -1
