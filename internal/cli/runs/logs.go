@@ -3,7 +3,6 @@ package runs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -46,7 +45,7 @@ func (a *admin) logsCommand() *cobra.Command {
 		}
 		l.c, l.run, l.from, l.first, l.tail = c, id, map[stepKey]int64{}, max(o.from-1, 0), o.tail
 		l.ended = map[stepKey]time.Time{}
-		l.wanted, l.colour, l.prefix = o.wanted, a.Colour(a.Stdout), o.step == ""
+		l.of, l.colour, l.prefix = &o, a.Colour(a.Stdout), o.step == ""
 		switch {
 		case o.raw:
 			return l.printRaw(ctx)
@@ -116,7 +115,7 @@ type logPrinter struct {
 	*admin
 	c             *client.Client
 	run           string
-	wanted        func(adminwire.Job, adminwire.Step) bool
+	of            *logOptions           // which steps
 	from          map[stepKey]int64     // lines printed; −1 of a step whose job has ended and which is printed whole
 	ended         map[stepKey]time.Time // when the end of a step was seen whose job goes on
 	first         int64                 // line that each step begins with
@@ -145,7 +144,7 @@ func (l *logPrinter) print(ctx context.Context, follow bool) error {
 		}
 		if run.Status.Terminal() || !follow {
 			if !found {
-				return errNoLogs
+				return l.none(run.Status, jobs)
 			}
 			return nil
 		}
@@ -154,9 +153,6 @@ func (l *logPrinter) print(ctx context.Context, follow bool) error {
 		}
 	}
 }
-
-// errNoLogs is for a name that no step has, too: which steps a job has is known only once it runs.
-var errNoLogs = errors.New("no such step has started yet")
 
 // pause waits, or gives the reason why ctx ended.
 func pause(ctx context.Context, d time.Duration) error {
@@ -174,7 +170,7 @@ func pause(ctx context.Context, d time.Duration) error {
 func (l *logPrinter) steps(ctx context.Context, jobs []adminwire.Job) (found bool, err error) {
 	for _, j := range jobs {
 		for _, s := range append([]adminwire.Step{j.OwnLog()}, j.Steps...) {
-			if !l.wanted(j, s) || s.Status == ci.StepPending && s.StepIndex == adminwire.OwnLogIndex {
+			if !l.of.wanted(j, s) || s.Status == ci.StepPending && s.StepIndex == adminwire.OwnLogIndex {
 				continue
 			}
 			found = found || s.StepIndex != adminwire.OwnLogIndex

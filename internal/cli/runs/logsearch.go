@@ -41,18 +41,22 @@ const rawTries = 3
 
 // printRaw prints the stored log of the only wanted step.
 func (l *logPrinter) printRaw(ctx context.Context) error {
+	run, err := l.c.Run(ctx, l.run)
+	if err != nil {
+		return err
+	}
 	jobs, err := l.c.Jobs(ctx, l.run)
 	if err != nil {
 		return err
 	}
 	for _, j := range jobs {
 		for _, s := range append([]adminwire.Step{j.OwnLog()}, j.Steps...) {
-			if l.wanted(j, s) {
+			if l.of.wanted(j, s) {
 				return l.download(ctx, j, s)
 			}
 		}
 	}
-	return errNoLogs
+	return l.none(run.Status, jobs)
 }
 
 // download goes on where a broken connection ended.
