@@ -40,7 +40,11 @@ func (a *admin) printExplanation(why adminwire.Explanation) {
 		fmt.Fprintf(a.Stdout, ": %s", livetree.Clean(why.Reason.Message))
 	}
 	if why.CancelledBy != nil {
-		fmt.Fprintf(a.Stdout, " (asked for by %s)", livetree.Clean(*why.CancelledBy))
+		by := *why.CancelledBy
+		if why.CancelledByName != "" {
+			by = "token " + why.CancelledByName
+		}
+		fmt.Fprintf(a.Stdout, " (asked for by %s)", livetree.Clean(by))
 	}
 	fmt.Fprintln(a.Stdout)
 	for _, j := range why.Jobs {

@@ -4,12 +4,14 @@ import "kici/internal/core/ci"
 
 // Explanation says of one run what everything in it waits for, and why everything in it ended.
 type Explanation struct {
-	RunID        string         `json:"runId"`
-	WorkflowName string         `json:"workflowName"`
-	Status       ci.RunStatus   `json:"status"`
-	Reason       *ci.Reason     `json:"reason"`
-	CancelledBy  *string        `json:"cancelledBy"` // who asked for the end of the run
-	Jobs         []ExplainedJob `json:"jobs"`
+	RunID        string       `json:"runId"`
+	WorkflowName string       `json:"workflowName"`
+	Status       ci.RunStatus `json:"status"`
+	Reason       *ci.Reason   `json:"reason"`
+	CancelledBy  *string      `json:"cancelledBy"` // who asked for the end of the run
+	// CancelledByName is what people call the token that CancelledBy tells by its id, "" where it is none that is known.
+	CancelledByName string         `json:"cancelledByName,omitempty"`
+	Jobs            []ExplainedJob `json:"jobs"`
 }
 
 // ExplainedJob is why one job is where it is.

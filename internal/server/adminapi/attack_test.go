@@ -153,8 +153,8 @@ func TestAScopedTokenLearnsNothingOfOtherSources(t *testing.T) {
 			}
 		}
 		call(t, s, s.Scoped, "GET", "/api/v1/admin/runs/mine/explain", nil).want(t, 200, "the only agent that fits, a-1, is busy with a job of another source since")
-		call(t, s, s.Scoped, "GET", "/api/v1/admin/runs/held/explain", nil).want(t, 200, "Concurrency limit reached (1/1): a job of another source; 0 jobs before it")
-		call(t, s, s.Admin, "GET", "/api/v1/admin/runs/held/explain", nil).want(t, 200, "Concurrency limit reached (1/1): deploy of run planted-run; 0 jobs before it")
+		call(t, s, s.Scoped, "GET", "/api/v1/admin/runs/held/explain", nil).want(t, 200, "Concurrency limit reached (1/1); now a job of another source; 0 jobs before it")
+		call(t, s, s.Admin, "GET", "/api/v1/admin/runs/held/explain", nil).want(t, 200, "Concurrency limit reached (1/1); now deploy of run planted-run; 0 jobs before it")
 		call(t, s, s.Scoped, "GET", "/api/v1/admin/runs/held/jobs", nil).want(t, 200, `"environments":["prod"]`)
 		call(t, s, s.Scoped, "GET", "/api/v1/admin/runs/mine/jobs", nil).want(t, 200, `"environments":[]`)
 	})

@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -43,6 +44,14 @@ var endings = []struct {
 		_, err := f.Cancel(f.t.Context(), "r", "api_key:t-1", "", false)
 		must(f.t, err)
 	}, "run cancelled via API (api_key:t-1)", "run cancelled via API"},
+	{"somebody cancels it whose token has a name", func(f *floor) {
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
+		must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			return tx.Do(ctx, "INSERT INTO admin_tokens (id, label, token_hash, role, created_at, revoked) VALUES ('t-2', 'release bot', 'h', 'admin', 1, TRUE)")
+		}))
+		_, err := f.Cancel(f.t.Context(), "r", "api_key:t-2", "", false)
+		must(f.t, err)
+	}, "run cancelled via API (api_key:t-2, release bot)", "run cancelled via API"},
 	{"a newer run takes its place", func(f *floor) {
 		for i, run := range []string{"r", "newer"} {
 			cancel, agent := true, fmt.Sprint("a-", i+1)
@@ -101,7 +110,15 @@ var endings = []struct {
 		f.register("r", plan.Plan{Jobs: []plan.Job{bound(job("one", on("linux")), "prod")}})
 		f.millis += 30 * hour
 		must(f.t, f.SweepOnce(f.t.Context()))
-	}, "Failed jobs: one", "Approval expired for job hold"},
+	}, "Failed jobs: one", "Approval expired for job hold: Requires approval from: anna"},
+	{"no slot of its context comes free", func(f *floor) {
+		one := int64(1)
+		f.rules["prod"] = contexts.Context{ConcurrencyLimit: &one, ConcurrencyTimeoutMs: 60_000}
+		f.register("before", plan.Plan{Jobs: []plan.Job{bound(job("holder", on("linux")), "prod")}})
+		f.register("r", plan.Plan{Jobs: []plan.Job{bound(job("one", on("linux")), "prod")}})
+		f.millis += 61_000
+		must(f.t, f.SweepOnce(f.t.Context()))
+	}, "Failed jobs: one", "Approval expired for job hold: Concurrency limit reached (1/1)"},
 	{"its workflow's hold is rejected", func(f *floor) {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}, Secrets: plan.WorkflowSecrets{InstallEnv: []string{"prod:TOKEN"}}})
 		f.holdIDs()
@@ -112,7 +129,7 @@ var endings = []struct {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}, Approval: &lockfile.Approval{When: "always"}})
 		f.millis += 30 * hour
 		must(f.t, f.SweepOnce(f.t.Context()))
-	}, "Failed jobs: one", "Approval expired for workflow hold"},
+	}, "Failed jobs: one", "Approval expired for workflow hold: Requires approval from: anyone who may approve"},
 	{"its context refuses it", func(f *floor) {
 		f.rules["prod"] = contexts.Context{BranchRestrictions: []string{"release"}}
 		f.register("r", plan.Plan{Jobs: []plan.Job{bound(job("one", on("linux")), "prod")}})
@@ -147,7 +164,11 @@ func TestWhateverEndsSaysByWhatAndWhy(t *testing.T) {
 				}
 				got := x.Reason.Message
 				if x.CancelledBy != nil {
-					got += " (" + *x.CancelledBy + ")"
+					by := *x.CancelledBy
+					if x.CancelledByName != "" {
+						by += ", " + x.CancelledByName
+					}
+					got += " (" + by + ")"
 				}
 				if got != tt.run {
 					t.Errorf("the run ended because of %q, want %q", got, tt.run)

@@ -41,6 +41,9 @@ func Explain(ctx context.Context, q store.Querier, runID, scope string) (adminwi
 	if x.holds, err = pendingHolds(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
+	if x.expired, err = expiredHolds(ctx, q, runID, x.jobs); err != nil {
+		return adminwire.Explanation{}, err
+	}
 	if x.slots, err = slotsOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
@@ -56,6 +59,9 @@ func Explain(ctx context.Context, q store.Querier, runID, scope string) (adminwi
 	}
 	out := adminwire.Explanation{RunID: runID, WorkflowName: run.WorkflowName, Status: run.Status, Reason: run.Reason,
 		CancelledBy: run.CancelledBy, Jobs: make([]adminwire.ExplainedJob, len(x.jobs))}
+	if out.CancelledByName, err = tokenName(ctx, q, run.CancelledBy); err != nil {
+		return adminwire.Explanation{}, err
+	}
 	for i, j := range x.jobs {
 		out.Jobs[i] = x.explain(j)
 	}
@@ -101,7 +107,9 @@ type explainer struct {
 	view   fleetView
 	cancel cancelWish
 	holds  []Hold
-	slots  slots
+	// expired are the holds about which nobody decided in time, where a job ended for one.
+	expired []Hold
+	slots   slots
 	// contextSlots are those that holds of the run wait for, by the hold's id.
 	contextSlots map[string]*contextSlots
 	runID        string
@@ -137,7 +145,7 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 	}
 	switch {
 	case j.Status.Terminal():
-		e.Reason, e.Since, e.Steps = ended(j), j.CompletedAt, unwell(j.Steps)
+		e.Reason, e.Since, e.Steps = x.ended(j), j.CompletedAt, unwell(j.Steps)
 	case j.Status == ci.JobCancelling && inQueue:
 		e.Reason, e.Since = x.cancelling(j), adminwire.At(x.cancel.at)
 	case x.slots.waiting[j.JobID]:
@@ -190,18 +198,6 @@ func times(w waiting) (since, until adminwire.Time) {
 		return adminwire.At(w.begun()), adminwire.Time{}
 	}
 	return adminwire.At(w.claimed), adminwire.At(w.ackUntil)
-}
-
-// ended is the stored reason of a job's end. Success has none to store.
-func ended(j adminwire.Job) ci.Reason {
-	if j.Reason == nil {
-		return noReason(string(j.Status))
-	}
-	why := whole(*j.Reason)
-	if why.Code == ci.ReasonUnroutable && len(j.RunsOnLabels) > 0 {
-		why.Message = ci.CutText(why.Message + "; it asked for " + shortList(j.RunsOnLabels))
-	}
-	return why
 }
 
 // whole is a stored reason whose text says whom it is about, where its details alone do.

@@ -203,6 +203,21 @@ var situations = []struct {
 		f.claim("id-build", "a-1", 1)
 		must(f.t, f.Rejected(f.t.Context(), "a-1", "id-build", "busy"))
 	}},
+	{"no answer to a dispatch", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+		f.claim("id-build", "a-1", 1)
+		f.millis += 11_000
+		must(f.t, f.SweepOnce(f.t.Context()))
+	}},
+	{"every step skipped", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux")), job("empty", on("linux"))}})
+		f.starts("id-build", "a-1")
+		f.reports("id-build", "a-1", ci.JobSuccess, `{"stepResults":[{"name":"a","status":"skipped"},{"name":"b","status":"skipped"}]}`)
+		f.starts("id-empty", "a-1")
+		f.reports("id-empty", "a-1", ci.JobSuccess, `{"stepResults":[]}`)
+	}},
 	{"running, taken and recovering", func(f *floor) {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("running", on("x")), job("taken", on("x")), job("lost", on("x"))}})
 		for _, name := range []string{"a-1", "a-2", "a-3"} {
@@ -274,6 +289,15 @@ var situations = []struct {
 		for _, run := range []string{"first", "second", "r"} {
 			j := bound(job(run, on("linux")), "prod")
 			f.register(run, plan.Plan{Jobs: []plan.Job{j}})
+			f.millis += 1000
+		}
+		f.heldAs("r", "hold-1")
+	}},
+	{"slots of a context that lets only the newest wait", func(f *floor) {
+		one := int64(1)
+		f.rules["prod"] = contexts.Context{ConcurrencyLimit: &one, ConcurrencyStrategy: contexts.CancelPending, ConcurrencyTimeoutMs: 60_000}
+		for _, run := range []string{"first", "r"} {
+			f.register(run, plan.Plan{Jobs: []plan.Job{bound(job(run, on("linux")), "prod")}})
 			f.millis += 1000
 		}
 		f.heldAs("r", "hold-1")

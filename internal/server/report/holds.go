@@ -157,7 +157,9 @@ func held(h Hold) ci.Reason {
 		message += "; it goes on at " + day(h.ExpiresAt)
 	case ci.HoldConcurrency:
 	default:
-		message += "; " + deciders(h)
+		if len(h.Clauses) > 0 || h.HoldType != ci.HoldReviewer { // else the message has just said that anyone may
+			message += "; " + deciders(h)
+		}
 		if !h.ExpiresAt.IsZero() {
 			message += "; it expires at " + day(h.ExpiresAt)
 		}

@@ -76,7 +76,7 @@ func (s *contextSlots) add(why ci.Reason, hold string) ci.Reason {
 	}
 	message := why.Message
 	if len(s.holders) > 0 {
-		message += ": " + shortList(s.holders)
+		message += "; now " + shortList(s.holders)
 	}
 	return ci.NewReason(why.Code, ci.CutText(fmt.Sprintf("%s; %s before it", message, plural(ahead, "job"))),
 		map[string]any{"hold": hold, "holdType": ci.HoldConcurrency, "holders": s.holders[:min(len(s.holders), ci.MaxListEntries)], "ahead": ahead})

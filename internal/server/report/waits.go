@@ -33,6 +33,8 @@ func (v fleetView) reason(w waiting) ci.Reason {
 	switch {
 	case w.entry.Status == ci.QueuePending:
 		return v.pending(w)
+	case w.entry.Status == ci.QueueRecovering && !w.started && w.ackUntil != 0:
+		return unanswered(agent, w)
 	case w.entry.Status == ci.QueueRecovering:
 		return recovering(agent, w)
 	case w.entry.Status == ci.QueueDispatched:
@@ -46,6 +48,13 @@ func (v fleetView) reason(w waiting) ci.Reason {
 // noReason is for what has ended and of which nobody wrote why. A guess would be worse than none.
 func noReason(status string) ci.Reason {
 	return ci.NewReason(status, "ended as "+status, nil)
+}
+
+// unanswered is for a job whose agent is gone and never said that it got the job: it goes to another, and waits only for the
+// end of the connection.
+func unanswered(agent string, w waiting) ci.Reason {
+	return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s left the dispatch unanswered; it is offered again at %s", agent,
+		adminwire.At(w.recoverUntil).Format("15:04:05Z")), map[string]any{"agent": agent, "until": adminwire.At(w.recoverUntil), "started": false})
 }
 
 func recovering(agent string, w waiting) ci.Reason {
