@@ -107,6 +107,18 @@ func (c Config) storage() StorageSettings {
 	return s
 }
 
+// Elsewhere says what of a server lies outside its data folder and its database, "" where nothing does.
+func (s StorageSettings) Elsewhere(dataDir string) string {
+	const files = "caches, artifacts and attestations lie in "
+	switch {
+	case s.S3 != nil:
+		return files + "bucket " + s.S3.Bucket + ", step logs in bucket " + s.Logs.Bucket
+	case s.Folder == "" || filepath.Clean(s.Folder) == filepath.Join(dataDir, blobFolder):
+		return ""
+	}
+	return files + "folder " + s.Folder
+}
+
 // storage is where blobs lie, and how others get at them.
 type storage struct {
 	blobs   blob.Store

@@ -24,21 +24,21 @@ func (f *localFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.config, "config", "", "the server's file of settings (default: KICI_CONFIG, else /etc/kici/orchestrator.yaml when it is there)")
 }
 
-// place is the server's data, by its settings and --data.
-func (f *localFlags) place(a *admin) (backup.Place, error) {
+// place is the server's data, by its settings and --data, and what lies elsewhere.
+func (f *localFlags) place(a *admin) (p backup.Place, elsewhere string, err error) {
 	flags := map[string]string{}
 	if a.Where.DataDir != "" {
 		flags["data"] = a.Where.DataDir
 	}
 	c, _, err := server.LoadConfig(f.config, a.Environ, flags)
 	if err != nil {
-		return backup.Place{}, fmt.Errorf("the server's settings are not right:\n%w", err)
+		return p, "", fmt.Errorf("the server's settings are not right:\n%w", err)
 	}
 	s, err := c.Settings()
 	if err != nil {
-		return backup.Place{}, err
+		return p, "", err
 	}
-	return backup.Place{DataDir: s.DataDir, DatabaseURL: s.DatabaseURL, MasterKey: s.MasterKey}, nil
+	return backup.Place{DataDir: s.DataDir, DatabaseURL: s.DatabaseURL, MasterKey: s.MasterKey}, s.Storage.Elsewhere(s.DataDir), nil
 }
 
 // backupCommand works on the data itself, so it runs on the server's machine and needs no token.
@@ -59,9 +59,12 @@ func (a *admin) backupCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&o.Blobs, "blobs", false, "copy logs, caches and artifacts too, not only their list")
 	cmd.Flags().BoolVar(&o.Key, "include-key", false, "put the master key into the backup: who has the backup can then read every secret")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		from, err := local.place(a)
+		from, elsewhere, err := local.place(a)
 		if err != nil {
 			return err
+		}
+		if elsewhere != "" {
+			fmt.Fprintf(a.Stderr, "Warning: %s and are not in the backup: back that up, too\n", elsewhere)
 		}
 		if o.Key {
 			fmt.Fprintln(a.Stderr, "Warning: the backup will hold the master key: who has it can read every secret")
@@ -100,7 +103,7 @@ func (a *admin) restoreCommand() *cobra.Command {
 	local.add(cmd)
 	cmd.Flags().BoolVar(&o.Force, "force", false, "put the backup in the place of what is there")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		to, err := local.place(a)
+		to, _, err := local.place(a)
 		if err != nil {
 			return err
 		}
