@@ -40,7 +40,7 @@ func missingResult(kind ci.JobKind, data wire.JobData) bool {
 	case ci.KindInit:
 		return !data.InitComplete || data.InitResult == nil
 	case ci.KindGenerator:
-		return !data.DynamicComplete || data.DynamicJobs == nil
+		return !data.DynamicComplete || data.DynamicJobs == nil || string(data.DynamicJobs) == "null"
 	case ci.KindBuild:
 		return !data.BuildComplete
 	}

@@ -128,6 +128,7 @@ func TestAnInitJobThatFailsFailsItsPlace(t *testing.T) {
 		{"with its own reason", `{"error":"boom","initFailed":true}`, ci.JobFailed, "boom"},
 		{"with a category", `{"initFailure":{"scope":"job","category":"matrix_expansion","message":"too wide"}}`, ci.JobFailed, "too wide"},
 		{"without a result", `{}`, ci.JobSuccess, "the agent reported success without a result"},
+		{"with null for a result", `{"initComplete":true,"initResult":null}`, ci.JobSuccess, "the agent reported success without a result"},
 		{"with a result that cannot be used", `{"initComplete":true,"initResult":{"matrixValues":[]}}`, ci.JobSuccess, "dynamic matrix for job 'm' resolved to zero combinations"},
 	}
 	for _, tt := range tests {
@@ -185,6 +186,7 @@ func TestGeneratorsThatGiveNothingOrFail(t *testing.T) {
 		{"an empty group holds up nobody", `{"dynamicComplete":true,"dynamicJobs":[]}`, ci.JobSuccess, "a=success __dynamic__ci__1=success last=queued on-failure=queued"},
 		{"a failure counts as the group's", `{"error":"threw","dynamicFailed":true}`, ci.JobFailed, "a=success __dynamic__ci__1=failed last=skipped on-failure=queued"},
 		{"success without a result is a failure", `{}`, ci.JobSuccess, "a=success __dynamic__ci__1=failed last=skipped on-failure=queued"},
+		{"and so is one that has null for it", `{"dynamicComplete":true,"dynamicJobs":null}`, ci.JobSuccess, "a=success __dynamic__ci__1=failed last=skipped on-failure=queued"},
 		{"too many jobs", `{"dynamicComplete":true,"dynamicJobs":[` + strings.TrimSuffix(strings.Repeat(`{},`, 101), ",") + `]}`, ci.JobSuccess, "a=success __dynamic__ci__1=failed last=skipped on-failure=queued"},
 		{"a job that cannot run fails alone", `{"dynamicComplete":true,"dynamicJobs":[` + lockJob("x", `,"needs":["nobody"]`) + `]}`, ci.JobSuccess, "a=success __dynamic__ci__1=success x=failed last=skipped on-failure=queued"},
 	}
