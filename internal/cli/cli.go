@@ -67,9 +67,7 @@ func newRoot(p Process, args []string) *cobra.Command {
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return &console.ExitError{Code: console.ExitUsage, Cause: err}
-	})
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return console.FlagError(err) })
 	wanted := verbs()
 	if len(args) > 0 {
 		if i := slices.IndexFunc(wanted, func(v verb) bool { return v.name == args[0] }); i >= 0 {

@@ -58,6 +58,7 @@ func (a *admin) contextCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
 	}
 	cmd.Flags().StringVar(&job, "job", "", "required: name or id of the job")
+	_ = cmd.RegisterFlagCompletionFunc("job", a.jobsOfRun())
 	cmd.RunE = a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
 		if job == "" {
 			return console.Usage("--job is required")

@@ -32,6 +32,7 @@ func (a *admin) heldRunListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&run, "run", "", "of one run")
 	cmd.Flags().StringVar(&status, "status", "", "states, separated by commas (default: pending)")
 	_ = cmd.RegisterFlagCompletionFunc("run", a.completeRuns)
+	_ = cmd.RegisterFlagCompletionFunc("status", states(ci.HoldStatuses))
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		id, err := runID(ctx, c, run)
 		if err != nil {
@@ -105,6 +106,7 @@ func (a *admin) heldRunDecideCommand(verb, short string) *cobra.Command {
 	cmd.Flags().StringVar(&answer.As, "as", "", "user, or team:NAME, for whom you answer")
 	cmd.Flags().StringVar(&answer.Comment, "comment", "", "why")
 	_ = cmd.RegisterFlagCompletionFunc("run", a.completeRuns)
+	_ = cmd.RegisterFlagCompletionFunc("hold", a.openHolds())
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
 		if s.hold == "" && s.run == "" {
 			return console.Usage("--hold or --run is required")
@@ -152,6 +154,9 @@ func findHold(ctx context.Context, c *client.Client, s holdSelector) (adminwire.
 	}
 	switch len(found) {
 	case 0:
+		if s == (holdSelector{hold: s.hold}) { // one that is decided, or beyond the list: the server says so
+			return adminwire.HeldRun{ID: s.hold}, nil
+		}
 		return adminwire.HeldRun{}, errors.New("no open hold is meant by that; see kici admin held-run list")
 	case 1:
 		return found[0], nil

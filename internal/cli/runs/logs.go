@@ -39,6 +39,7 @@ func (a *admin) logsCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
 	}
 	o.flags(cmd, l)
+	_ = cmd.RegisterFlagCompletionFunc("job", a.jobsOfRun())
 	cmd.RunE = a.ofRun(func(ctx context.Context, c *client.Client, id string) error {
 		if err := o.check(); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"kici/internal/cli/livetree"
 	"kici/internal/client"
 	"kici/internal/core/adminwire"
+	"kici/internal/core/ci"
 )
 
 // queueCommand lists when no verb is named, which is what it is asked for nearly always.
@@ -38,8 +39,14 @@ func (a *admin) queueListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&q.JobNotLike, "job-name-not-like", "", "names to leave out; % is any text, _ any character")
 	cmd.Flags().StringVar(&q.Workflow, "workflow-name", "", "name of the workflow")
 	cmd.Flags().StringVar(&q.After, "created-after", "", "queued after this time, such as 2026-01-01T00:00:00Z")
+	for _, flag := range []string{"status", "status-not-in"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, states(ci.QueueStatuses))
+	}
 	cmd.Flags().IntVar(&q.Limit, "limit", 100, "how many, 1000 at most")
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
+		if err := console.CheckTime("created-after", q.After); err != nil {
+			return err
+		}
 		entries, err := c.Queue(ctx, q)
 		if err != nil {
 			return err

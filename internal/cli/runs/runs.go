@@ -100,7 +100,11 @@ func (a *admin) listCommand() *cobra.Command {
 	cmd.Flags().IntVar(&q.Limit, "limit", 20, "how many, 100 at most")
 	cmd.Flags().IntVar(&q.Offset, "offset", 0, "how many to pass over")
 	cmd.Flags().BoolVar(&count, "count", false, "print only how many there are")
+	_ = cmd.RegisterFlagCompletionFunc("status", states(ci.RunStatuses))
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
+		if err := console.CheckTime("since", q.Since); err != nil {
+			return err
+		}
 		if count {
 			n, err := c.CountRuns(ctx, q)
 			if err != nil {

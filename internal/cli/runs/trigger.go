@@ -37,7 +37,7 @@ func (a *admin) triggerCommand() *cobra.Command {
 		Long: "Starts what a push of REF would start, without a push and without a forge. REF is a branch, a tag or a commit of a local\n" +
 			"source's repository, by default its default branch. In a working tree below the source's folder --repo may be left out.",
 		Example: "  kici admin trigger work main --repo app\n  cd ~/git/app && kici admin trigger work --watch",
-		Args:    cobra.RangeArgs(1, 2),
+		Args:    cobra.RangeArgs(1, 2), ValidArgsFunction: a.sources(),
 	}
 	cmd.Flags().StringVar(&repo, "repo", "", "repository, by its path below the source's folder")
 	cmd.Flags().BoolVar(&watch, "watch", false, "show the runs until they have ended; fails when one does not succeed")

@@ -94,6 +94,9 @@ const (
 	QueueExpired    QueueStatus = "expired"
 )
 
+// QueueStatuses are all states of a queue row, first those that have not ended.
+var QueueStatuses = []QueueStatus{QueuePending, QueueDispatched, QueueRecovering, QueueCompleted, QueueFailed, QueueExpired}
+
 // Terminal tells whether the row is history.
 func (s QueueStatus) Terminal() bool {
 	return s == QueueCompleted || s == QueueFailed || s == QueueExpired

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (a *API) listHolds(r *http.Request) (answer, error) {
 	}
 	for _, s := range f.Statuses {
 		if !slices.Contains(ci.HoldStatuses, ci.HoldStatus(s)) {
-			return answer{}, refuse(http.StatusBadRequest, "Invalid status \""+s+"\"")
+			return answer{}, refuse(http.StatusBadRequest, fmt.Sprintf("Invalid status %q. Allowed: %s", s, strings.Join(texts(ci.HoldStatuses), ", ")))
 		}
 	}
 	holds, err := report.Holds(r.Context(), a.DB.Read(), f)

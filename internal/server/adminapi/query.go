@@ -55,6 +55,15 @@ func moment(r *http.Request, name string) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
+// texts are values of one kind as texts.
+func texts[T ~string](values []T) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}
+
 // required refuses a request that lacks one of the parameters, and names all that it needs.
 func required(r *http.Request, names ...string) error {
 	for _, name := range names {

@@ -17,8 +17,7 @@ import (
 )
 
 // queueStatuses are the states of queue rows, first those that have not ended.
-var queueStatuses = []string{string(ci.QueuePending), string(ci.QueueDispatched), string(ci.QueueRecovering),
-	string(ci.QueueCompleted), string(ci.QueueFailed), string(ci.QueueExpired)}
+var queueStatuses = texts(ci.QueueStatuses)
 
 // listQueue shows the jobs on their way to an agent, oldest first. Without ?status= it leaves out what is history.
 func (a *API) listQueue(r *http.Request) (answer, error) {
