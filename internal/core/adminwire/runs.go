@@ -28,7 +28,7 @@ func At(millis int64) Time {
 	if millis == 0 {
 		return Time{}
 	}
-	return Time{time.UnixMilli(millis).UTC()}
+	return Time{ci.Moment(millis)}
 }
 
 // MarshalJSON writes null or the text.

@@ -2,6 +2,7 @@ package ci
 
 import (
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -40,6 +41,17 @@ func cut(s string, limit int) string {
 		runes++
 	}
 	return s
+}
+
+// The first and the last moment that a text with a year of four digits can tell, epoch milliseconds.
+const (
+	minMillis = -62_135_596_800_000
+	maxMillis = 253_402_300_799_999
+)
+
+// Moment is a time in epoch milliseconds that somebody else told, or the nearest that can be written down.
+func Moment(millis int64) time.Time {
+	return time.UnixMilli(min(max(millis, minMillis), maxMillis)).UTC()
 }
 
 // CleanText replaces what one of the two database engines would refuse: NUL and invalid UTF-8. Every text from outside

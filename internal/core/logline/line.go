@@ -6,8 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"time"
 	"unicode/utf8"
+
+	"kici/internal/core/ci"
 )
 
 // Mark is the meta of the last line of a chunk. Marks are what the index of a log is made of.
@@ -30,7 +31,7 @@ var plainEnd = []byte(End)
 // AppendHead appends how a line begins, up to its text. The time is in epoch milliseconds; the lines of a chunk share it.
 func AppendHead(buf []byte, at int64) []byte {
 	buf = append(buf, lineStart...)
-	buf = time.UnixMilli(at).UTC().AppendFormat(buf, "2006-01-02T15:04:05.000Z")
+	buf = ci.Moment(at).AppendFormat(buf, "2006-01-02T15:04:05.000Z")
 	return append(buf, `","level":"stdout","msg":"`...)
 }
 

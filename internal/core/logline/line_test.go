@@ -2,8 +2,10 @@ package logline
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -69,4 +71,15 @@ func FuzzStoredLine(f *testing.F) {
 		}
 		ReadMark(line)
 	})
+}
+
+// The parts of a log are put together by the times of their lines, which agents choose.
+func TestTheTimeOfALineCanAlwaysBeRead(t *testing.T) {
+	for _, at := range []int64{0, -1, 1 << 53, -(1 << 53), math.MaxInt64, math.MinInt64} {
+		head := string(AppendHead(nil, at))
+		text, _, _ := strings.Cut(strings.TrimPrefix(head, `{"ts":"`), `"`)
+		if _, err := time.Parse("2006-01-02T15:04:05.000Z", text); err != nil {
+			t.Errorf("%d: %s: %v", at, head, err)
+		}
+	}
 }
