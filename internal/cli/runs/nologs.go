@@ -16,7 +16,7 @@ func (l *logPrinter) none(run ci.RunStatus, jobs []adminwire.Job) error {
 	i := slices.IndexFunc(jobs, func(j adminwire.Job) bool { return l.of.job == j.JobName || l.of.job == j.JobID })
 	switch {
 	case l.of.job == "" && run.Terminal():
-		return fmt.Errorf("no job of the run has run, so there is no log: see kici admin runs explain %s", l.run)
+		return fmt.Errorf("no step of the run has begun, so there is no log: see kici admin runs explain %s", l.run)
 	case l.of.job == "":
 		return fmt.Errorf("no step has started yet: see kici admin runs explain %s", l.run)
 	case i < 0 && run.Terminal():
