@@ -27,6 +27,8 @@ type Client struct {
 	base  string // without a slash at the end
 	token string
 	http  *http.Client
+	// patience is how long a question may wait for a server that is away.
+	patience time.Duration
 }
 
 // New makes a client of the server at base, such as http://127.0.0.1:4000.
@@ -68,6 +70,14 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 }
 
 func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, path string, query url.Values, in, out any) error {
+	ask := func() error { return c.callOnce(ctx, limit, method, path, query, in, out) }
+	if c.patience == 0 || method != http.MethodGet {
+		return ask()
+	}
+	return c.asking(ctx, ask)
+}
+
+func (c *Client) callOnce(ctx context.Context, limit time.Duration, method, path string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var body io.Reader
@@ -96,7 +106,7 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 func (c *Client) exchange(req *http.Request, out any) error {
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("the server at %s does not answer: %w", c.base, errors.Unwrap(err))
+		return &silentError{fmt.Sprintf("the server at %s does not answer", c.base), errors.Unwrap(err)}
 	}
 	defer resp.Body.Close()
 	return c.answer(resp, out)
@@ -106,7 +116,7 @@ func (c *Client) exchange(req *http.Request, out any) error {
 func (c *Client) answer(resp *http.Response, out any) error {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
-		return fmt.Errorf("read the answer of %s: %w", c.base, err)
+		return &silentError{"read the answer of " + c.base, err}
 	}
 	if len(raw) > maxBody {
 		return fmt.Errorf("the answer of %s is larger than %d bytes", c.base, maxBody)

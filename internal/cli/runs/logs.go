@@ -44,6 +44,9 @@ func (a *admin) logsCommand() *cobra.Command {
 		if err := o.check(); err != nil {
 			return err
 		}
+		if o.follow {
+			c = c.Patient()
+		}
 		l.c, l.run, l.from, l.first, l.tail = c, id, map[stepKey]int64{}, max(o.from-1, 0), o.tail
 		l.ended = map[stepKey]time.Time{}
 		l.of, l.colour, l.prefix = &o, a.Colour(a.Stdout), o.step == ""

@@ -33,7 +33,7 @@ func (a *admin) watchCommand() *cobra.Command {
 func (a *admin) watch(ctx context.Context, c *client.Client, id string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	w := &watcher{c: c, id: id, from: map[stepKey]int64{}, reasons: map[string]ci.Reason{}}
+	w := &watcher{c: c.Patient(), id: id, from: map[stepKey]int64{}, reasons: map[string]ci.Reason{}}
 	if a.JSON {
 		w.take = func(_ context.Context, m adminwire.Observed) error { return a.PrintLine(m) }
 	} else {

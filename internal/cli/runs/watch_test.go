@@ -2,11 +2,14 @@ package runs_test
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"kici/internal/cli"
 	"kici/internal/core/ci"
@@ -33,8 +36,15 @@ func (b *screenBuffer) String() string {
 	return b.text.String()
 }
 
-// Who looks on sees the run to its end over a restart of the server, with every line once.
+// Who looks on sees the run to its end over a restart of the server, with every line once, also while it is asked what jobs
+// wait for and what has been said.
 func TestWatchingGoesOnOverARestart(t *testing.T) {
+	for _, verb := range [][]string{{"watch"}, {"logs", "--follow"}} {
+		t.Run(verb[0], func(t *testing.T) { goesOn(t, verb) })
+	}
+}
+
+func goesOn(t *testing.T, verb []string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -44,30 +54,41 @@ func TestWatchingGoesOnOverARestart(t *testing.T) {
 	home := servertest.New(t, func(s *server.Settings) { s.Port = port })
 	first := home.Start(t)
 	agent := home.Employ(t, &servertest.Agent{ID: "a-1", Features: []string{wire.FeatureFrameAck, wire.FeatureStartFence}, Hold: true, Chunks: 4})
-	home.Push(t, "app", "main", home.Commit(t, "app", servertest.Lock("build")))
+	home.Push(t, "app", "main", home.Commit(t, "app", servertest.Lock("build", "after<build")))
 	servertest.Await(t, "the start of the job", func() bool {
 		return home.Count(t, "SELECT count(*) FROM execution_jobs WHERE status = 'running'") == 1
 	}, nil)
+	_, listed, _ := kici(t, home, "runs", "list", "--json")
+	run := regexp.MustCompile(`"runId": "([^"]+)"`).FindStringSubmatch(listed)[1]
 	var out, complaints screenBuffer
 	ended := make(chan int, 1)
 	go func() {
-		ended <- cli.Run(t.Context(), []string{"kici", "admin", "runs", "watch", "latest"},
+		ended <- cli.Run(t.Context(), append([]string{"kici", "admin", "runs", verb[0], run}, verb[1:]...),
 			cli.Process{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &complaints, Environ: append(os.Environ(), "KICI_DATA_DIR="+home.Settings.DataDir)})
 	}()
-	servertest.Await(t, "the first picture", func() bool { return strings.Contains(out.String(), "running") }, out.String)
+	if verb[0] == "watch" {
+		servertest.Await(t, "the first picture", func() bool { return strings.Contains(out.String(), "running") }, out.String)
+	}
 	first.Stop()
+	select { // longer than anybody who looks on waits before the next look
+	case code := <-ended:
+		t.Fatalf("exit code %d while the server is away: %s%s", code, out.String(), complaints.String())
+	case <-time.After(2 * time.Second):
+	}
 	home.Start(t)
 	agent.Release()
 	if code := <-ended; code != 0 {
 		t.Fatalf("exit code %d: %s%s", code, out.String(), complaints.String())
 	}
 	got := out.String()
-	for _, want := range []string{"| line 0\n", "| line 1\n", "| line 2\n", "| line 3\n"} {
-		if strings.Count(got, want) != 1 {
-			t.Errorf("%q is there %d times", want, strings.Count(got, want))
+	for _, want := range []string{"build › s", "after › s"} {
+		for line := range 4 {
+			if n := len(regexp.MustCompile(fmt.Sprintf(`(?m)^%s +\| line %d$`, want, line)).FindAllString(got, -1)); n != 1 {
+				t.Errorf("line %d of %s is there %d times: %s", line, want, n, got)
+			}
 		}
 	}
-	if !strings.Contains(got, "run ci") || !strings.Contains(got, "success") {
+	if verb[0] == "watch" && (!strings.Contains(got, "run ci") || !strings.Contains(got, "success")) {
 		t.Error(got)
 	}
 }
