@@ -276,6 +276,34 @@ export default workflow('ci', { concurrency: { group: ({ branch, event }) => bra
 	})
 }
 
+// A job that waits for a place is ended as one that works is: it does not wait for its turn to hear of it.
+func TestAJobThatWaitsForItsGroupCanBeEnded(t *testing.T) {
+	source := `import { workflow, job, step } from '@kici-dev/sdk';
+export default workflow('ci', { concurrency: { group: () => 'g' }, jobs: [job('unit', { runsOn: 'linux', steps: [step('a', async () => {})] })] });`
+	for name, tt := range map[string]struct {
+		request map[string]any
+		end     func(j *job) error
+		want    string
+	}{
+		"by its time":  {map[string]any{"hasConcurrencyGroup": true, "jobTimeoutMs": 700}, func(*job) error { return nil }, "job_timeout: job exceeded its timeout of 700ms"},
+		"by a message": {map[string]any{"hasConcurrencyGroup": true}, func(j *job) error { return j.process.Send(Abort{Type: TypeAbort}) }, "Job was cancelled"},
+		"by force":     {map[string]any{"hasConcurrencyGroup": true}, func(j *job) error { return j.process.Send(Abort{Type: TypeAbort, Force: true}) }, "Job was cancelled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBothHosts(t, func(t *testing.T, host string) {
+				j := prepare(t, host, source)
+				j.execute(tt.request)
+				j.until(func(m Message) bool { return m.Type == TypeConcurrency })
+				must(t, j.process.Send(ConcurrencyAck{Type: TypeConcurrencyAck, Action: "wait"}))
+				j.untilLog("waiting for slot to free")
+				must(t, tt.end(j))
+				j.wait()
+				j.failed(tt.want)
+			})
+		})
+	}
+}
+
 func TestConcurrencyGroupThatFails(t *testing.T) {
 	onBothHosts(t, func(t *testing.T, host string) {
 		j := run(t, host, `import { workflow, job, step } from '@kici-dev/sdk';

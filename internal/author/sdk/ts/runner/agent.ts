@@ -54,15 +54,18 @@ export class Agent {
     } else this.acks.push(ack);
   }
 
-  /** The next answer to the report of a concurrency group; undefined when none comes in time. */
-  async nextAck(ms: number): Promise<any> {
+  /** The next answer to the report of a concurrency group; undefined when none comes in time, or before the job is ended. */
+  async nextAck(ms: number, signal: { aborted: boolean; addEventListener: any; removeEventListener: any }): Promise<any> {
     if (this.acks.length) return this.acks.shift();
+    if (signal.aborted) return undefined;
     const late = timer(ms);
+    signal.addEventListener('abort', late.cancel);
     const answer = new Promise<any>((resolve) => { this.ackWaiter = resolve; });
     try {
       return await Promise.race([answer, late.passed.then(() => undefined)]);
     } finally {
       this.ackWaiter = undefined;
+      signal.removeEventListener('abort', late.cancel);
       late.cancel();
     }
   }

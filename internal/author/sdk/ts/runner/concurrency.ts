@@ -15,10 +15,10 @@ export async function takeSlot(job: Job): Promise<void> {
   const name = await groupName(job, group);
   log(jobLog, `[kici] Concurrency group: ${name}`);
   host.emit({ type: 'concurrency.report', group: name });
-  let ack = await job.agent.nextAck(answerMs);
+  let ack = await job.agent.nextAck(answerMs, job.steps.signal);
   if (ack?.action === 'wait') {
     log(jobLog, `[kici] Concurrency: queued${ack.reason ? ` (${ack.reason})` : ''}, waiting for slot to free`);
-    ack = await job.agent.nextAck(job.request.concurrencyWaitTimeoutMs || waitMs);
+    ack = await job.agent.nextAck(job.request.concurrencyWaitTimeoutMs || waitMs, job.steps.signal);
     if (ack?.action === 'wait') throw new Error('Concurrency: unexpected second wait ack');
   }
   if (ack?.action === 'proceed') {
