@@ -386,3 +386,29 @@ func TestAJobWaitsForItsConcurrencyGroup(t *testing.T) {
 		t.Errorf("log:\n%s", d)
 	}
 }
+
+// An agent that waits for a place asks again on each connection. It is told to wait again then, which its runner must not
+// hear: a second time means to a runner that something is wrong.
+func TestAJobGoesOnWaitingForItsGroupOverALostConnection(t *testing.T) {
+	s := newFakeServer(t)
+	startAgent(t, s.url, "concurrency")
+	p := s.accept()
+	p.register(wire.FeatureFrameAck)
+	p.send(dispatch("job-1", nil))
+	r := expect[wire.ConcurrencyReport](p)
+	p.send(wire.ConcurrencyAck{RequestID: r.MessageID, Action: wire.ConcurrencyWait, Reason: "taken"})
+	for range 2 {
+		p.cut()
+		p = s.accept()
+		p.register(wire.FeatureFrameAck)
+		if again := expect[wire.ConcurrencyReport](p); again.MessageID != r.MessageID {
+			t.Fatalf("asked again as %+v, before as %+v", again, r)
+		}
+		p.send(wire.ConcurrencyAck{RequestID: r.MessageID, Action: wire.ConcurrencyWait, Reason: "still taken"})
+	}
+	p.send(wire.ConcurrencyAck{RequestID: r.MessageID, Action: wire.ConcurrencyProceed, RunID: "run-1", JobID: "job-1"})
+	terminal(p)
+	if got := lines(p, -1); slices.Contains(got, "wait still taken") || !slices.Contains(got, "proceed <nil>") {
+		t.Errorf("log: %q", got)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -253,9 +254,11 @@ func (j *Job) feed(proc *runner.Process) {
 	}
 }
 
-// reportConcurrency asks for a slot of the job's concurrency group. The answer may be to wait; another follows then.
+// reportConcurrency asks for a slot of the job's concurrency group. The answer may be to wait; another follows then. The
+// question is asked again on a new connection, and who waits may be told once more to wait: the runner hears that once.
 func (j *Job) reportConcurrency(r runner.ConcurrencyReport) {
 	id := uuid.NewString()
+	var waits atomic.Bool
 	j.shop.Questions.Add(id, &ledger.Question{Job: j.Ref, Lasting: true, Answer: func(answer wire.Message, err error) {
 		ack := runner.ConcurrencyAck{Type: runner.TypeConcurrencyAck, Action: wire.ConcurrencyCancel, Reason: "no answer"}
 		if err != nil {
@@ -264,8 +267,11 @@ func (j *Job) reportConcurrency(r runner.ConcurrencyReport) {
 		if m, ok := answer.(wire.ConcurrencyAck); ok {
 			ack.Action, ack.Reason = m.Action, m.Reason
 		}
-		if ack.Action != wire.ConcurrencyWait {
+		switch {
+		case ack.Action != wire.ConcurrencyWait:
 			j.shop.Ledger.Answered(id)
+		case waits.Swap(true):
+			return
 		}
 		j.tell(ack)
 	}})
