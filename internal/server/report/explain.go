@@ -148,7 +148,7 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 		e.Reason, e.Since, e.Steps = x.ended(j), j.CompletedAt, unwell(j.Steps)
 	case j.Status == ci.JobCancelling && inQueue:
 		e.Reason, e.Since = x.cancelling(j), adminwire.At(x.cancel.at)
-	case x.slots.waiting[j.JobID]:
+	case x.slots.waiting[j.JobID] && w.entry.Status != ci.QueueRecovering: // else it waits for its agent first
 		e.Reason = x.slots.reason(x.runID)
 	case inQueue && w.entry.Status == ci.QueueDispatched && len(holds) > 0: // of one of its steps
 		e.Reason, e.Since, e.Until = held(holds[0]), holds[0].CreatedAt, holds[0].ExpiresAt

@@ -320,6 +320,18 @@ var situations = []struct {
 			must(f.t, err)
 		}
 	}},
+	{"concurrency, and its agent is away", func(f *floor) {
+		for i, run := range []string{"first", "r"} {
+			agent := fmt.Sprint("a-", i)
+			f.agent(agent, []string{run}, nil)
+			wait := false
+			f.register(run, plan.Plan{Jobs: []plan.Job{job(run, on(run))}, Concurrency: &lockfile.Concurrency{HasGroup: true, CancelInProgress: &wait}})
+			f.starts("id-"+run, agent)
+			_, err := engine.Groups{Engine: f.Engine}.Report(f.t.Context(), agent, true, wire.ConcurrencyReport{MessageID: run, RunID: run, JobID: "id-" + run, Group: "deploy"})
+			must(f.t, err)
+		}
+		must(f.t, f.Lost(f.t.Context(), "a-1", "c", false))
+	}},
 	{"concurrency passed", func(f *floor) {
 		for i, run := range []string{"first", "r"} {
 			agent := fmt.Sprint("a-", i)
