@@ -31,6 +31,7 @@ const (
 type sink struct{ agents []dispatch.Agent }
 
 func (s sink) Ready() []dispatch.Agent                                  { return s.agents }
+func (s sink) Takes(string) bool                                        { return true }
 func (s sink) Active() int                                              { return 0 }
 func (s sink) Dispatch(context.Context, string, wire.JobDispatch) error { return nil }
 func (sink) ForJob(context.Context, engine.Input, string) (dispatch.Grant, error) {

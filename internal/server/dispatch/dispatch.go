@@ -166,11 +166,10 @@ func (d *Dispatcher) match(ctx context.Context, lost map[string]bool) ([]offer, 
 	}
 	var offers []offer
 	for _, w := range waiting {
-		at := slices.IndexFunc(agents, func(a vacancy) bool { return a.left > 0 && w.selector.Matches(a.Agent.Agent) })
-		if at < 0 {
+		a := d.taker(agents, w.selector)
+		if a == nil {
 			continue
 		}
-		a := &agents[at]
 		a.left--
 		offers = append(offers, offer{jobID: w.JobID, agent: a.Agent, room: a.MaxConcurrency - a.given})
 		a.given++
@@ -179,6 +178,22 @@ func (d *Dispatcher) match(ctx context.Context, lost map[string]bool) ([]offer, 
 		}
 	}
 	return offers, nil
+}
+
+// taker finds the first agent that fits and has room, nil when there is none. It asks for each once more whether it takes work:
+// the agents were listed before the queue was read, and one may have given back since what the queue now shows.
+func (d *Dispatcher) taker(agents []vacancy, s label.Selector) *vacancy {
+	for i := range agents {
+		a := &agents[i]
+		if a.left == 0 || !s.Matches(a.Agent.Agent) {
+			continue
+		}
+		if a.given > 0 || d.hub.Takes(a.ConnectionID) {
+			return a
+		}
+		a.left = 0
+	}
+	return nil
 }
 
 // vacancy is an agent that has room.

@@ -35,11 +35,22 @@ type fakeHub struct {
 	gone   string // a connection that ended
 	large  bool   // no frame fits
 	active int    // jobs that the agents say they have
+	// meanwhile happens once, right after the agents have been listed; busy is a connection that takes nothing since then.
+	meanwhile func()
+	busy      string
 	// arrived is told of every dispatch when a test waits for one.
 	arrived chan string
 }
 
-func (h *fakeHub) Ready() []dispatch.Agent { return append([]dispatch.Agent{}, h.agents...) }
+func (h *fakeHub) Ready() []dispatch.Agent {
+	if happen := h.meanwhile; happen != nil {
+		h.meanwhile = nil
+		defer happen()
+	}
+	return append([]dispatch.Agent{}, h.agents...)
+}
+
+func (h *fakeHub) Takes(connection string) bool { return connection != h.busy }
 
 func (h *fakeHub) Active() int { return h.active }
 
@@ -260,6 +271,49 @@ func TestConnectionThatEndsInTheSameMomentGivesTheJobBack(t *testing.T) {
 			t.Errorf("sent (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestAnAgentThatGivesItsJobBackIsNotOfferedItInTheSameMoment is about an agent that gives a job back between the two
+// looks of a pass, at the agents and at the queue: it is still busy with ending the job, which the queue shows already.
+func TestAnAgentThatGivesItsJobBackIsNotOfferedItInTheSameMoment(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
+		b := newBench(t, db, hub, fakeSecrets{})
+		b.register("j", on("linux"))
+		b.register("next", on("linux"))
+		if diff := cmp.Diff([]string{"a j"}, b.pass()); diff != "" {
+			t.Fatalf("sent (-want +got):\n%s", diff)
+		}
+		giveBack := func() {
+			hub.busy = "a"
+			b.reject("a", "j")
+		}
+		hub.meanwhile = giveBack
+		if sent := b.pass(); len(sent) != 0 {
+			t.Errorf("a busy agent was sent %v", sent)
+		}
+		hub.busy = ""
+		if diff := cmp.Diff([]string{"a j"}, b.pass()); diff != "" {
+			t.Fatalf("sent once it was free (-want +got):\n%s", diff)
+		}
+		hub.agents = append(hub.agents, agent("b", 1, "linux"))
+		hub.meanwhile = giveBack
+		if diff := cmp.Diff([]string{"b j"}, b.pass()); diff != "" {
+			t.Errorf("sent where another is free (-want +got):\n%s", diff)
+		}
+		if n := b.attempts("j"); n != 2 {
+			t.Errorf("%d deliveries of the job were counted as failed, want the two that were refused", n)
+		}
+	})
+}
+
+// attempts is how many deliveries of a job came to nothing.
+func (b *bench) attempts(job string) (n int) {
+	b.t.Helper()
+	if err := b.db.Read().QueryRowContext(b.t.Context(), "SELECT attempts FROM dispatch_queue WHERE id = $1", job).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
 }
 
 func TestLoopIsWokenAndStops(t *testing.T) {

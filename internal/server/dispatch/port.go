@@ -25,6 +25,9 @@ type Hub interface {
 	// Ready lists, in the order of names, the agents that may be offered work: registered, not draining, not held off
 	// after a refusal. Whether one has room is the queue's to say.
 	Ready() []Agent
+	// Takes tells whether that connection may still be offered work. An agent that gives a job back is held off before the
+	// queue shows the job as pending, so who has read the queue and asks then does not offer it the job that it still ends.
+	Takes(connectionID string) bool
 	// Active is the number of jobs that the agents connected here said they have.
 	Active() int
 	// Dispatch writes the frame to that connection. An error means that the connection is gone; its loss is handled as

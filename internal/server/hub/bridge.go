@@ -87,21 +87,35 @@ func (c *conn) concurrency(ctx context.Context, m wire.ConcurrencyReport) error 
 		c.acknowledge(m.MessageID)
 		return nil
 	}
-	ack := wire.ConcurrencyAck{Action: wire.ConcurrencyProceed}
-	patient := c.agent.Load().newer
-	if c.hub.Concurrency != nil {
-		if ack, err = c.hub.Concurrency.Report(ctx, c.name(), patient, m); err != nil {
-			return err
-		}
+	ack, err := c.place(ctx, m)
+	if err != nil {
+		return err
 	}
 	ack.RequestID = m.MessageID
-	if ack.Action == wire.ConcurrencyWait && !patient {
-		c.occupy(m.JobID, true)
-		ack.Action = wire.ConcurrencyCancel
-	}
 	c.answer(ack)
 	c.acknowledge(m.MessageID)
 	return nil
+}
+
+// place asks for a place in the group. An agent that cannot be told to wait may lose its job by that, and once it has, the job can
+// be given out again at any moment. So the agent counts as occupied with ending it before that is decided.
+func (c *conn) place(ctx context.Context, m wire.ConcurrencyReport) (wire.ConcurrencyAck, error) {
+	if c.hub.Concurrency == nil {
+		return wire.ConcurrencyAck{Action: wire.ConcurrencyProceed}, nil
+	}
+	patient := c.agent.Load().newer
+	if !patient {
+		c.occupy(m.JobID, true)
+	}
+	ack, err := c.hub.Concurrency.Report(ctx, c.name(), patient, m)
+	switch {
+	case patient || err != nil && !errors.Is(err, engine.ErrNotOwner): // the connection ends with such an error
+	case err == nil && ack.Action == wire.ConcurrencyWait:
+		ack.Action = wire.ConcurrencyCancel
+	default:
+		c.hub.release(c, m.JobID)
+	}
+	return ack, err
 }
 
 // occupy notes that an agent still has to end a job that is not its own any more. It is offered nothing until then: least of all

@@ -307,6 +307,14 @@ func (h *Hub) freed(c *conn, jobID string) {
 	h.Poke.Wake()
 }
 
+// release lets an agent be offered work again that need not end a job after all.
+func (h *Hub) release(c *conn, jobID string) {
+	h.mu.Lock()
+	delete(c.withdrawn, jobID)
+	h.mu.Unlock()
+	h.Poke.Wake()
+}
+
 // reported takes an agent's own count of its jobs. It is advice: it ends a hold-off and wakes the dispatcher, whose
 // truth is the queue.
 func (h *Hub) reported(c *conn, active int) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
 	"kici/internal/core/wire"
@@ -110,6 +111,71 @@ func TestRefusalsHoldOff(t *testing.T) {
 			b.engine.await(t, "rejected j")
 		})
 	}
+}
+
+// TestAnAgentIsHeldOffBeforeItsJobCanBeOfferedAgain looks at the hub at the very moment in which an agent's job is given
+// back: as soon as that has committed, the dispatcher may look for somebody to have it, and this agent still ends it.
+func TestAnAgentIsHeldOffBeforeItsJobCanBeOfferedAgain(t *testing.T) {
+	tests := []struct {
+		name string
+		call string // of the engine, in which the job is given back
+		act  func(p *peer)
+	}{
+		{"it is busy", "rejected j", func(p *peer) {
+			p.send(wire.JobReject{MessageID: "m", RunID: "r", JobID: "j", Reason: wire.RejectBusy, Timestamp: 1})
+		}},
+		{"it drains", "rejected j", func(p *peer) {
+			p.send(wire.JobReject{MessageID: "m", RunID: "r", JobID: "j", Reason: wire.RejectDraining, Timestamp: 1})
+		}},
+		{"its run has no place in its group", "report j", func(p *peer) {
+			p.send(wire.ConcurrencyReport{MessageID: "m", RunID: "r", JobID: "j", Group: "g"})
+		}},
+		{"it leaves", "left a", func(p *peer) { _ = p.ws.Close(websocket.StatusNormalClosure, wire.ReasonAgentLeaves) }},
+		{"its connection breaks", "lost a", func(p *peer) { _ = p.ws.CloseNow() }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			groups := &fakeConcurrency{answer: wire.ConcurrencyAck{Action: wire.ConcurrencyWait, Reason: "in line"}}
+			b := newBench(t, func(d *Deps) { d.Concurrency = groups })
+			groups.during = func() { _ = b.engine.note("report j") }
+			b.engine.give("a", "j")
+			p, _ := b.join(t, agent("a"))
+			p.settle()
+			id := b.Ready()[0].ConnectionID
+			offered := make(chan bool, 1)
+			b.engine.mu.Lock()
+			b.engine.refuse = func(call string) error {
+				if strings.HasPrefix(call, tt.call) {
+					offered <- b.Takes(id) || len(b.Ready()) > 0
+				}
+				return nil
+			}
+			b.engine.mu.Unlock()
+			tt.act(p)
+			b.engine.await(t, tt.call)
+			if <-offered {
+				t.Error("the agent is offered work while its job is given back")
+			}
+		})
+	}
+}
+
+// TestAnAgentWhoseJobGoesOnIsOfferedWorkAgain is the other end of that: the agent is held off only for the question.
+func TestAnAgentWhoseJobGoesOnIsOfferedWorkAgain(t *testing.T) {
+	groups := &fakeConcurrency{answer: wire.ConcurrencyAck{Action: wire.ConcurrencyProceed}}
+	b := newBench(t, func(d *Deps) { d.Concurrency = groups })
+	b.engine.give("a", "j")
+	m := agent("a")
+	m.MaxConcurrency = 2
+	p, _ := b.join(t, m)
+	b.awaitPoke(t) // registered
+	p.send(wire.ConcurrencyReport{MessageID: "m", RunID: "r", JobID: "j", Group: "g"})
+	b.awaitPoke(t)
+	if got := ready(b); !cmp.Equal(got, []string{"a"}) {
+		t.Errorf("ready: %q", got)
+	}
+	p.send(status("j", "1", "running"))
+	b.engine.await(t, "job j running")
 }
 
 func TestTheDispatcherIsWokenWhenAnAgentHasRoom(t *testing.T) {

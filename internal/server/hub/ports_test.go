@@ -189,12 +189,16 @@ type fakeConcurrency struct {
 	answer  wire.ConcurrencyAck
 	fail    error
 	patient []bool
+	during  func() // happens while the question is decided; may be nil
 }
 
 func (f *fakeConcurrency) Report(_ context.Context, _ string, patient bool, _ wire.ConcurrencyReport) (wire.ConcurrencyAck, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.patient = append(f.patient, patient)
+	if f.during != nil {
+		f.during()
+	}
 	return f.answer, f.fail
 }
 

@@ -155,7 +155,7 @@ func (h *Hub) Ready() []dispatch.Agent {
 	}
 	out := make([]dispatch.Agent, 0, len(h.sorted))
 	for _, c := range h.sorted {
-		if !c.ready || c.hold != "" || len(c.withdrawn) > 0 || c.rebootUntil > now || c.isClosing() {
+		if !c.takesLocked(now) {
 			continue
 		}
 		r := c.agent.Load()
@@ -165,6 +165,19 @@ func (h *Hub) Ready() []dispatch.Agent {
 		})
 	}
 	return out
+}
+
+// Takes tells whether the agent of that connection may be offered work.
+func (h *Hub) Takes(connectionID string) bool {
+	now := h.Clock.Millis()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.byID[connectionID]
+	return c != nil && !h.stopping && c.takesLocked(now)
+}
+
+func (c *conn) takesLocked(now int64) bool {
+	return c.ready && c.hold == "" && len(c.withdrawn) == 0 && c.rebootUntil <= now && !c.isClosing()
 }
 
 // Active is the number of jobs that the agents connected to this node said they have.
