@@ -328,6 +328,8 @@ func (th *theatre) await(peer *actor, d wire.JobDispatch, a *action) bool {
 			return false
 		}
 		switch m := m.(type) {
+		case wire.JobDispatch:
+			th.refuse(peer, d, m)
 		case wire.JobCancel:
 			return true // the script says what the recorded agent made of it
 		case wire.ConcurrencyAck:
@@ -348,6 +350,16 @@ func (th *theatre) await(peer *actor, d wire.JobDispatch, a *action) bool {
 			return true
 		}
 	}
+}
+
+// refuse answers a dispatch that comes while the actor has a job, as the recorded agents do, who run one at a time: unanswered,
+// it would cost the connection. The job that it has must not come at all, since nothing that it says tells the one delivery
+// from the other.
+func (th *theatre) refuse(peer *actor, has, offered wire.JobDispatch) {
+	if offered.JobID == has.JobID {
+		th.t.Errorf("job %s is given out again to an agent that has not ended it", has.JobID)
+	}
+	peer.Send(wire.JobReject{MessageID: uuid.NewString(), RunID: offered.RunID, JobID: offered.JobID, Reason: wire.RejectBusy, Timestamp: 1})
 }
 
 func (th *theatre) upload(url string) {
