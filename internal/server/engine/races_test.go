@@ -97,25 +97,61 @@ WHERE j.completed_at IS NOT NULL AND s.status = 'running'`); len(open) > 0 {
 // Somebody else's transaction may take rows in another order, such as a person's at the database.
 func TestACommandThatTheDatabaseGivesUpIsDecidedAgain(t *testing.T) {
 	b := newBench(t, storetest.Postgres(t))
-	b.register("r", job{name: "a"})
-	cancelled := make(chan error, 1)
-	b.write(func(ctx context.Context, tx *store.Tx) error {
-		if err := tx.Do(ctx, "SET LOCAL deadlock_timeout = '1min'"); err != nil { // so that it is the engine's that is given up
+	b.register("r", job{name: "a"}, job{name: "b"})
+	b.deadlock(deadlock{
+		gate:  "SELECT job_id FROM execution_jobs WHERE job_id = 'r/a' FOR UPDATE",
+		holds: "SELECT job_id FROM execution_jobs WHERE job_id = 'r/b' FOR UPDATE",
+		wants: "SELECT run_id FROM execution_runs FOR UPDATE",
+		engine: func() error {
+			_, err := b.e.Cancel(t.Context(), "r", "api_key:1", "", false)
 			return err
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE execution_jobs SET pick = pick WHERE job_id = 'r/a'"); err != nil {
-			return err
-		}
-		go func() {
-			_, err := b.e.Cancel(ctx, "r", "api_key:1", "", false)
-			cancelled <- err
-		}()
-		b.somebodyWaits()
-		_, err := store.Texts(ctx, tx, "SELECT run_id FROM execution_runs FOR UPDATE")
-		return err
+		},
 	})
-	b.must(<-cancelled)
-	b.wantJobs(map[string]string{"r/a": "cancelled"})
+	b.wantJobs(map[string]string{"r/a": "cancelled", "r/b": "cancelled"})
+}
+
+// deadlock is a transaction of somebody else and one of the engine, each of which waits for what the other has.
+type deadlock struct {
+	gate   string       // locks what the engine locks between what the other wants and what it holds
+	holds  string       // locks what the other has
+	wants  string       // locks what the engine has by then
+	engine func() error // what the engine does
+	then   string       // what the other does before it commits, "" for nothing
+}
+
+// deadlock has the engine's transaction given up for the other. PostgreSQL looks for a deadlock once for every wait, a second
+// after it began, so it has to be the engine's that waits last, however slow the machine: a third transaction keeps it
+// at the gate until the other waits.
+func (b *bench) deadlock(d deadlock) {
+	b.t.Helper()
+	done := make(chan error, 1)
+	b.write(func(ctx context.Context, other *store.Tx) error {
+		if err := other.Do(ctx, "SET LOCAL deadlock_timeout = '1h'"); err != nil {
+			return err
+		}
+		if _, err := store.Texts(ctx, other, d.holds); err != nil {
+			return err
+		}
+		waited := make(chan error, 1)
+		b.write(func(ctx context.Context, third *store.Tx) error {
+			if _, err := store.Texts(ctx, third, d.gate); err != nil {
+				return err
+			}
+			go func() { done <- d.engine() }()
+			b.wait(1)
+			go func() {
+				_, err := store.Texts(ctx, other, d.wants)
+				waited <- err
+			}()
+			b.wait(2)
+			return nil
+		})
+		if err := <-waited; err != nil || d.then == "" {
+			return err
+		}
+		return other.Do(ctx, d.then)
+	})
+	b.must(<-done)
 }
 
 // Runs that come at once must not each find the slot free that only one of them can have.
@@ -163,7 +199,7 @@ func TestRunsInternTheirSelectorsInOneOrder(t *testing.T) {
 	labelled := func(name string) job {
 		return job{name: name, edit: func(j *plan.Job) { j.Selector = label.Selector{Labels: []string{name}} }}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	intern := func(ctx context.Context, name string) error {
 		return b.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
@@ -192,8 +228,14 @@ func TestRunsInternTheirSelectorsInOneOrder(t *testing.T) {
 // somebodyWaits returns once a transaction waits for another.
 func (b *bench) somebodyWaits() {
 	b.t.Helper()
-	for waits := ""; waits == ""; {
-		waits = b.text("SELECT max(pid)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+	b.wait(1)
+}
+
+// wait returns once so many transactions wait for others.
+func (b *bench) wait(many int) {
+	b.t.Helper()
+	const waiting = "SELECT pid::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+	for len(b.list(waiting)) < many {
 	}
 }
 
@@ -317,22 +359,18 @@ func TestAnAnswerIsThatOfTheLastDecision(t *testing.T) {
 	if ack := b.group("agent-2", second, "g", true); ack.Action != wire.ConcurrencyWait {
 		t.Fatalf("second: %+v", ack)
 	}
-	again := make(chan wire.ConcurrencyAck, 1)
-	b.write(func(ctx context.Context, tx *store.Tx) error {
-		if err := tx.Do(ctx, "SET LOCAL deadlock_timeout = '1min'"); err != nil { // so that it is the engine's that is given up
+	var ack wire.ConcurrencyAck
+	b.deadlock(deadlock{
+		gate:  "SELECT group_key FROM concurrency_groups FOR UPDATE",
+		holds: "SELECT job_id FROM concurrency_waiters FOR UPDATE", // to which it comes with what it decided
+		wants: "SELECT run_id FROM execution_runs WHERE run_id = 'r2' FOR UPDATE",
+		engine: func() (err error) {
+			ack, err = engine.Groups{Engine: b.e}.Report(t.Context(), "agent-2", true, wire.ConcurrencyReport{MessageID: "ask-" + second, JobID: second, Group: "g"})
 			return err
-		}
-		if _, err := store.Texts(ctx, tx, "SELECT job_id FROM concurrency_waiters FOR UPDATE"); err != nil {
-			return err
-		}
-		go func() { again <- b.group("agent-2", second, "g", true) }()
-		b.somebodyWaits() // with what it decided
-		if _, err := store.Texts(ctx, tx, "SELECT run_id FROM execution_runs WHERE run_id = 'r2' FOR UPDATE"); err != nil {
-			return err
-		}
-		return tx.Do(ctx, "DELETE FROM concurrency_slots WHERE run_id = 'r1'")
+		},
+		then: "DELETE FROM concurrency_slots WHERE run_id = 'r1'",
 	})
-	if ack := <-again; ack.Action != wire.ConcurrencyProceed {
+	if ack.Action != wire.ConcurrencyProceed {
 		t.Errorf("the place is free: %+v", ack)
 	}
 }
