@@ -82,7 +82,9 @@ type drains struct {
 // Drain stops or resumes the giving out of jobs on this node.
 func (d drains) Drain(ctx context.Context, on bool) error {
 	d.Dispatcher.Drain(on)
+	d.s.telling.Lock()
+	defer d.s.telling.Unlock()
 	return d.s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		return cluster.SetDraining(ctx, tx, d.s.node.id, on)
+		return cluster.SetDraining(ctx, tx, d.s.node.id, d.Draining()) // as it is by now
 	})
 }

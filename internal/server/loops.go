@@ -147,9 +147,10 @@ func (s *Server) acquire(ctx context.Context, lease string, life time.Duration) 
 }
 
 func (s *Server) beatOnce(ctx context.Context) (forgotten bool, err error) {
-	n := cluster.Node{ID: s.node.id, Address: s.address(), StartedAt: s.started.UnixMilli(), SeenAt: s.clock.Millis()}
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	n := cluster.Node{ID: s.node.id, Address: s.address(), StartedAt: s.started.UnixMilli(), SeenAt: s.clock.Millis(), Draining: s.dispatch.Draining()}
 	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		n.Draining = s.dispatch.Draining() // as it is by now: while this waited for its turn it may have begun to
 		forgotten, err = cluster.Beat(ctx, tx, n)
 		return err
 	})

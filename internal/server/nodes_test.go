@@ -341,3 +341,24 @@ func TestADrainIsKnownAfterItsNodeWasTakenForDead(t *testing.T) {
 		return a.Count(t, "SELECT count(*) FROM nodes WHERE draining AND id = $1", there.NodeID()) == 1
 	}, nil)
 }
+
+// TestADrainIsKnownWhileItsNodeBeats drains and resumes a node that says all the time that it is alive, and with it whether
+// it drains.
+func TestADrainIsKnownWhileItsNodeBeats(t *testing.T) {
+	settings := func(s *server.Settings) { s.Beat, s.BootstrapToken = time.Millisecond, adminToken }
+	servertest.Each(t, settings, func(t *testing.T, h *servertest.Home) {
+		h.Start(t)
+		for turn := range 100 {
+			action, want := "drain", 1
+			if turn%2 == 1 {
+				action, want = "resume", 0
+			}
+			if status, body := call(t, h, "POST", "/api/v1/admin/orchestrator/drain", `{"action":"`+action+`"}`); status != http.StatusOK {
+				t.Fatalf("%s: %d %s", action, status, body)
+			}
+			if n := h.Count(t, "SELECT count(*) FROM nodes WHERE draining"); n != want {
+				t.Fatalf("turn %d: after %s, %d nodes are known to drain", turn, action, n)
+			}
+		}
+	})
+}

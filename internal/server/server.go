@@ -48,6 +48,7 @@ type Server struct {
 	clock    service.Clock
 	started  time.Time
 	node     *node
+	telling  sync.Mutex // held while the node's row is written, so that the last one to write it knows best whether it drains
 	db       *store.DB
 	pulse    *cluster.Pulse
 	bell     *cluster.Bell
