@@ -6,8 +6,6 @@ import (
 	"testing"
 )
 
-func TestMain(m *testing.M) { Main(m) }
-
 // TestAPortThatIsTakenCostsNoTests has another server take the port in the moment between, the worst of all that may: it
 // answers like the one that was to start, and would take its databases with it when it ends.
 func TestAPortThatIsTakenCostsNoTests(t *testing.T) {

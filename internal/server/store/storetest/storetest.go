@@ -4,6 +4,7 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,7 +28,6 @@ import (
 func Main(m *testing.M) {
 	code := m.Run()
 	stopPostgres()
-	os.RemoveAll(templateDir())
 	os.Exit(code)
 }
 
@@ -77,11 +77,16 @@ func SQLite(t testing.TB) *store.DB {
 }
 
 // sqliteTemplate migrates once per process; a test then starts from a copy of the file.
-var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
-	dir := templateDir()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+var sqliteTemplate = sync.OnceValues(newSQLiteTemplate)
+
+// newSQLiteTemplate works in a folder that is new: the id of a process comes again, and what another one left under it when it
+// was killed may be of another schema.
+func newSQLiteTemplate() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "kici-storetest-")
+	if err != nil {
 		return nil, err
 	}
+	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "template.db")
 	db, err := store.Open(context.Background(), store.Options{Path: path})
 	if err != nil {
@@ -91,11 +96,10 @@ var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	return os.ReadFile(path)
-})
+}
 
-var templateDir = sync.OnceValue(func() string {
-	return filepath.Join(os.TempDir(), fmt.Sprintf("kici-storetest-%d", os.Getpid()))
-})
+// own is in the names of this process's databases on a PostgreSQL server that others use, too, now and then.
+var own = strings.ToLower(rand.Text())
 
 var databases atomic.Int64
 
@@ -115,8 +119,8 @@ func PostgresURL(t testing.TB) string {
 	if err != nil { // it is there and does not start: to skip the tests would pass for having run them
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("kici_test_%d_%d", os.Getpid(), databases.Add(1))
-	if err := adminExec(base, "CREATE DATABASE "+name+" TEMPLATE "+templateName()+copyFiles()); err != nil {
+	name := fmt.Sprintf("kici_test_%s_%d", own, databases.Add(1))
+	if err := adminExec(base, "CREATE DATABASE "+name+" TEMPLATE "+templateName+copyFiles()); err != nil {
 		t.Fatalf("create test database: %v", err)
 	}
 	t.Cleanup(func() {
@@ -144,7 +148,7 @@ func open(t testing.TB, o store.Options) *store.DB {
 	return db
 }
 
-func templateName() string { return fmt.Sprintf("kici_template_%d", os.Getpid()) }
+var templateName = "kici_template_" + own
 
 // postgresTemplate starts or finds the server and migrates one template database, of which tests get copies.
 var postgresTemplate = sync.OnceValues(func() (string, error) {
@@ -155,10 +159,10 @@ var postgresTemplate = sync.OnceValues(func() (string, error) {
 			return "", err
 		}
 	}
-	if err := adminExec(base, "CREATE DATABASE "+templateName()); err != nil {
+	if err := adminExec(base, "CREATE DATABASE "+templateName); err != nil {
 		return "", fmt.Errorf("create template: %w", err)
 	}
-	db, err := store.Open(context.Background(), store.Options{URL: withDatabase(base, templateName())})
+	db, err := store.Open(context.Background(), store.Options{URL: withDatabase(base, templateName)})
 	if err != nil {
 		return "", err
 	}
