@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -82,6 +83,7 @@ type Dispatcher struct {
 	poke      service.Poke
 	selectors *lru.Cache[string, label.Selector]
 	draining  atomic.Bool
+	claiming  sync.Mutex // held while jobs are claimed, so that a drain can wait for it
 	sample    atomic.Pointer[Depth]
 }
 
@@ -292,8 +294,14 @@ func (d *Dispatcher) selector(ctx context.Context, id string) (label.Selector, e
 	return s, nil
 }
 
-// claim takes the offered jobs, in one transaction, lists those that it got, and reads what is stored of each offer.
+// claim takes the offered jobs, in one transaction, lists those that it got, and reads what is stored of each offer. A node that
+// has begun to drain meanwhile gets none.
 func (d *Dispatcher) claim(ctx context.Context, offers []offer) (claimed []string, stored []engine.Stored, err error) {
+	d.claiming.Lock()
+	defer d.claiming.Unlock()
+	if d.draining.Load() {
+		return nil, nil, nil
+	}
 	now := d.clock.Millis()
 	rows := make([]queue.Offer, len(offers))
 	stored = make([]engine.Stored, len(offers))

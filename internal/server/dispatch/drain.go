@@ -7,9 +7,12 @@ import (
 )
 
 // Drain stops or resumes the giving out of jobs on this node, and reports whether that was a change. Agents stay
-// connected and jobs run on. It is kept in memory alone: a node that starts again works.
+// connected and jobs run on. It is kept in memory alone: a node that starts again works. Once it has returned nothing more
+// is claimed, and what was counts as running.
 func (d *Dispatcher) Drain(on bool) (changed bool) {
 	changed = d.draining.Swap(on) != on
+	d.claiming.Lock()
+	defer d.claiming.Unlock() // what was being claimed has been
 	if changed && on {
 		d.log.Info("node drains: nothing more is given out")
 	} else if changed {

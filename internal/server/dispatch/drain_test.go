@@ -142,3 +142,21 @@ func (b *bench) fail(t *testing.T, job string) {
 		t.Fatal(err)
 	}
 }
+
+// TestADrainInTheMidstOfAPassIsHeeded drains when a pass has looked at the agents already: whoever drains a node and hears that
+// nothing runs on it may stop it.
+func TestADrainInTheMidstOfAPassIsHeeded(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
+		b := newBench(t, db, hub, fakeSecrets{})
+		b.register("j", on("linux"))
+		hub.meanwhile = func() { b.d.Drain(true) }
+		if sent := b.pass(); len(sent) != 0 {
+			t.Errorf("a node that drains sent %v", sent)
+		}
+		b.d.Drain(false)
+		if sent := b.pass(); len(sent) != 1 {
+			t.Errorf("sent %v once it works again", sent)
+		}
+	})
+}
