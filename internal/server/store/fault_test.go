@@ -348,27 +348,6 @@ func TestWhoeverTakesRowsMayFail(t *testing.T) {
 	}
 }
 
-// A process that is suspended in a transaction is no hindrance for long.
-func TestATransactionThatWaitsForItsClient(t *testing.T) {
-	link := storetest.PostgresURL(t)
-	db, err := store.Open(t.Context(), store.Options{URL: link + "&idle_in_transaction_session_timeout=20&pool_max_conns=1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	direct := dial(t, link)
-	err = db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
-		if _, err := tx.ExecContext(ctx, insertNode, "x"); err != nil {
-			return err
-		}
-		alone(t, direct)
-		return tx.Do(ctx, insertNode, "y")
-	})
-	if got := nodes(t, db); !store.IsUnavailable(err) || len(got) != 0 {
-		t.Errorf("%v, stored %v", err, got)
-	}
-}
-
 // Who puts something between the server and its database may have to do without prepared statements.
 func TestEveryWayToSendStatements(t *testing.T) {
 	link := storetest.PostgresURL(t)

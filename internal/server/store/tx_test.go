@@ -207,3 +207,32 @@ func TestAQueryThatFailsSaysSoAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A process that is suspended in a transaction is no hindrance for long.
+func TestATransactionThatWaitsForItsClient(t *testing.T) {
+	link := storetest.PostgresURL(t)
+	db, err := store.Open(t.Context(), store.Options{URL: link + "&pool_max_conns=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	var limit string
+	if err := db.Read().QueryRowContext(t.Context(), "SHOW idle_in_transaction_session_timeout").Scan(&limit); err != nil || limit == "0" {
+		t.Errorf("a transaction may wait for %q, %v", limit, err)
+	}
+	direct := dial(t, link)
+	err = db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		if _, err := tx.ExecContext(ctx, insertNode, "x"); err != nil {
+			return err
+		}
+		// For this one alone: on a busy machine every other transaction may take as long.
+		if _, err := tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = 20"); err != nil {
+			return err
+		}
+		alone(t, direct)
+		return tx.Do(ctx, insertNode, "y")
+	})
+	if got := nodes(t, db); !store.IsUnavailable(err) || len(got) != 0 {
+		t.Errorf("%v, stored %v", err, got)
+	}
+}
