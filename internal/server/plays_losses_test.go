@@ -127,7 +127,7 @@ func TestPlaysOfLosses(t *testing.T) {
 		{name: "registers again while the dispatch is on its way", lock: one, attempts: 1, lines: `
 			a joins
 			push
-			build waits awaiting_ack
+			a is reached
 			a registers
 			a gets build
 			a hears register.ack

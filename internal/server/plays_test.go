@@ -46,6 +46,7 @@ import (
 //	AGENT hears TYPE [TEXT]    the next frame is of that type and holds the text
 //	AGENT stops JOB            the next frame cancels it, and it dies at once
 //	AGENT is sent away CODE
+//	AGENT is reached           by a frame, which it has not read
 type play struct {
 	name     string
 	change   func(*server.Settings)
@@ -175,11 +176,13 @@ func (p *performance) act(words []string) {
 		p.h.Push(p.t, app, branch, p.sha)
 		servertest.Await(p.t, p.line, func() bool { return p.h.Count(p.t, "SELECT count(*) FROM execution_runs") >= p.pushed }, nil)
 	case who == "cancel" || who == "rerun":
+		p.settle()
 		p.post("/api/v1/admin/runs/"+p.newestRun()+"/"+who, fmt.Sprintf(`{"force":%t}`, what == "force"))
 		if who == "rerun" {
 			p.pushed++
 		}
 	case who == "approve" || who == "reject":
+		p.settle()
 		p.post("/api/v1/admin/held-runs/decision", fmt.Sprintf(`{"holdId":%q,"decision":%q}`, p.hold(), who))
 	case who == "server":
 		if what == "dies" {
@@ -194,9 +197,20 @@ func (p *performance) act(words []string) {
 		p.await(func(j explained) bool { return j.status == words[2] }, who)
 	default:
 		if p.agents[who] == nil {
-			p.agents[who] = &realAgent{performance: p, id: who, jobs: map[string]wire.JobDispatch{}, holds: map[string]bool{}}
+			p.agents[who] = &realAgent{performance: p, id: who, jobs: map[string]wire.JobDispatch{}, holds: map[string]bool{}, heard: map[string]bool{}}
 		}
 		p.agents[who].act(what, words[2], strings.TrimSpace(strings.Join(words[3:], " ")))
+	}
+}
+
+// settle lets the server hear what agents have said before people act on it, as they do line by line. Otherwise a job that is
+// cancelled may have been answered for or not, and agents are told so.
+func (p *performance) settle() {
+	p.t.Helper()
+	for _, a := range p.agents {
+		if a.peer != nil {
+			a.peer.SettleUnlessEnded()
+		}
 	}
 }
 
@@ -287,7 +301,7 @@ ON a.agent_id = b.agent_id AND a.job_id <> b.job_id AND a.claimed_at < b.ended_a
 		for _, raw := range a.peer.RestRaw() {
 			late := p.twice && strings.Contains(string(raw), wire.ReasonNotAssigned)                           // of two answers each is told so
 			again := strings.Contains(p.lines, "server dies") && strings.Contains(string(raw), `"job.cancel"`) // it had been sent before
-			if late || again {
+			if late || again || a.again(raw) {
 				continue // agents take no notice of a cancel of what they do not have
 			}
 			p.t.Errorf("%s was sent, out of its turn: %s", id, raw)

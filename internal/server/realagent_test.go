@@ -33,6 +33,7 @@ type realAgent struct {
 	peer   *servertest.Peer
 	jobs   map[string]wire.JobDispatch // by name, the newest
 	holds  map[string]bool             // by job id
+	heard  map[string]bool             // frames, as they came
 }
 
 func (a *realAgent) act(what, which, more string) {
@@ -50,6 +51,10 @@ func (a *realAgent) act(what, which, more string) {
 	case "registers":
 		a.register()
 	case "is":
+		if which == "reached" {
+			servertest.Await(a.t, a.line, a.peer.Reached, nil)
+			return
+		}
 		a.goes(which, more)
 	case "leaves":
 		a.peer.Settle()
@@ -258,16 +263,34 @@ func (a *realAgent) frame(d wire.JobDispatch, frame string) []byte {
 // hears takes the next frame and requires that an agent of this kind can take it.
 func (a *realAgent) hears(kind, text string) []byte {
 	a.t.Helper()
-	raw := a.peer.NextRaw()
-	if problem := unfit(raw); problem != "" {
-		a.fail("no such agent takes %s: %s", raw, problem)
+	for {
+		raw := a.peer.NextRaw()
+		if problem := unfit(raw); problem != "" {
+			a.fail("no such agent takes %s: %s", raw, problem)
+		}
+		var m struct{ Type, UploadURL string }
+		if err := json.Unmarshal(raw, &m); err == nil && m.Type == kind && strings.Contains(string(raw), text) {
+			a.link, a.heard[string(raw)] = m.UploadURL, true
+			return raw
+		}
+		if !a.again(raw) {
+			a.fail("it heard %s", raw)
+		}
 	}
-	var m struct{ Type, UploadURL string }
-	if err := json.Unmarshal(raw, &m); err != nil || m.Type != kind || !strings.Contains(string(raw), text) {
-		a.fail("it heard %s", raw)
+}
+
+// again tells that a word of the engine has come once more. One that is on its way when its agent comes back is said anew then:
+// an agent may be told twice, and never not at all.
+func (a *realAgent) again(raw []byte) bool {
+	m, err := wire.DecodeFromServer(raw)
+	if err != nil {
+		return false
 	}
-	a.link = m.UploadURL
-	return raw
+	switch m.(type) {
+	case wire.JobCancel, wire.ConcurrencyAck, wire.ApprovalResolved:
+		return a.heard[string(raw)]
+	}
+	return false
 }
 
 // required are the members without which the recorded agents drop a frame, or do nothing with it.

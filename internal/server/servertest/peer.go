@@ -110,6 +110,9 @@ func (p *Peer) Take(ctx context.Context) (wire.Message, bool) {
 	}
 }
 
+// Reached tells whether a frame has come that was not read.
+func (p *Peer) Reached() bool { return len(p.frames) > 0 }
+
 // Rest gives the frames that have come and were not read. Call it after Settle or Ending.
 func (p *Peer) Rest() (rest []wire.Message) {
 	p.t.Helper()
@@ -139,11 +142,29 @@ func (p *Peer) RestRaw() (rest [][]byte) {
 // Settle returns when the server has applied every frame sent so far: it answers a ping in its turn.
 func (p *Peer) Settle() {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), peerLimit)
-	defer cancel()
-	if err := p.conn.Ping(ctx); err != nil {
+	if err := p.ping(); err != nil {
 		p.t.Fatalf("the server does not answer: %v (%s)", err, p.ending())
 	}
+}
+
+// SettleUnlessEnded is Settle for a connection that the server may have closed.
+func (p *Peer) SettleUnlessEnded() {
+	p.t.Helper()
+	err := p.ping()
+	if err == nil {
+		return
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(peerLimit):
+		p.t.Fatalf("the server does not answer: %v", err)
+	}
+}
+
+func (p *Peer) ping() error {
+	ctx, cancel := context.WithTimeout(p.t.Context(), peerLimit)
+	defer cancel()
+	return p.conn.Ping(ctx)
 }
 
 // Ending waits until the connection has ended and gives the code and reason of the server's close.
