@@ -48,6 +48,7 @@ func TestEveryAnswerToARerun(t *testing.T) {
 			{"one that is being cancelled", "", change("status", ci.RunCancelling), 409, `(current: cancelling)`},
 			{"one that tries something out", "", func() {
 				change("status", ci.RunFailed)()
+				change("created_at", long-1)()
 				change("completed_at", long)()
 				change("is_test_run", true)()
 			}, 400, `{"error":"Test runs cannot be re-run","errorCode":"test_run","status":"failed"}`},
