@@ -120,13 +120,16 @@ func (p *postgres) All(ctx context.Context, asks ...Ask) error {
 	return answer(conn.SendBatch(ctx, &batch), asks)
 }
 
-// write is writer's. The transaction begins with its first statement that is waited for.
+// write is writer's. The transaction begins with its first statement that is waited for. Once it has a connection it is not
+// interrupted when ctx ends, as on SQLite: it is short, it has limits of its own, and a watch over every message costs more
+// than what it could save.
 func (p *postgres) write(ctx context.Context, fn func(ctx context.Context, within transaction) error) error {
 	conn, err := p.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer conn.Release() // one that is still in a transaction is closed
+	ctx = context.WithoutCancel(ctx)
 	tx := &postgresTx{conn: conn.Conn(), queue: []statement{{query: begin}}}
 	defer tx.undo(ctx) // after a commit this does nothing, and it covers a panic in fn
 	if err := fn(ctx, tx); err != nil {
