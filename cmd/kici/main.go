@@ -9,6 +9,7 @@ import (
 )
 
 func main() {
+	cli.CoarseTimers(os.Args)
 	os.Exit(cli.Run(context.Background(), os.Args, cli.Process{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
 	}))

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package cli
+
+// CoarseTimers is for Linux.
+func CoarseTimers([]string) {}
