@@ -23,6 +23,7 @@ const (
 	ReasonAwaitingAck     = "awaiting_ack"      // sent to an agent that has not answered yet
 	ReasonRecovering      = "recovering"        // its agent is gone and may come back
 	ReasonRequeued        = "requeued"          // offered again after a lost or refused dispatch
+	ReasonDeferred        = "dispatch_deferred" // given out, but what its agent needs could not be read just then
 	ReasonUpstreamUnmet   = "upstream_unmet"    // a needed job ended otherwise than asked for
 	ReasonFailFast        = "fail_fast"         // a sibling of the fan-out failed
 	ReasonStepFailed      = "step_failed"       // a step of the job failed

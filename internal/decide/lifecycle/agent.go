@@ -190,6 +190,23 @@ func Undelivered(run Run, job Job, agent, where string, now int64) Outcome {
 	return o
 }
 
+// Deferred decides about a dispatch that its node could not make, for a reason that may be over in a moment. No agent has
+// heard of it, so it costs no attempt and nobody their connection. claimedAt tells it from other deliveries of the job.
+func Deferred(run Run, job Job, agent string, claimedAt, now int64) Outcome {
+	row := job.Row
+	if job.Status.Terminal() || !row.heldBy(agent) || row.Status != ci.QueueDispatched || row.Started || !row.Unanswered || row.ClaimedAt != claimedAt {
+		return ignored("the job is no longer as it was given out")
+	}
+	if run.Cancel != nil || job.Status == ci.JobCancelling {
+		return cancelHere(run, job, now)
+	}
+	return Outcome{
+		Rows: []RowChange{{JobID: job.ID, Op: RowRelease, Reason: "dispatch deferred"}},
+		Jobs: []JobChange{{JobID: job.ID, Status: ci.JobPending, Reason: reasonOf(ci.ReasonDeferred,
+			"what its agent needs could not be read just now, the server's log says why; it is offered again", map[string]any{"agent": agent})}},
+	}
+}
+
 // ackExpired ends the sentence about a job whose dispatch was never answered.
 const ackExpired = "dispatch ack timeout"
 

@@ -100,6 +100,8 @@ type Row struct {
 	Started  bool
 	// Unanswered tells that the dispatch waits for an answer.
 	Unanswered bool
+	// ClaimedAt is when the job was given out last, epoch milliseconds. It tells one delivery from another.
+	ClaimedAt int64
 }
 
 // active tells that an agent holds the job or may come back with it.
@@ -151,6 +153,7 @@ const (
 	RowAck                       // the dispatch is answered: no deadline any more
 	RowStart                     // a step may run: the row counts as started, recovering rows are dispatched again
 	RowRequeue                   // back to pending, one attempt more
+	RowRelease                   // back to pending: the dispatch was never sent
 	RowRecover                   // its agent is gone; wait until the deadline
 	RowReclaim                   // its agent is back with it
 	RowComplete                  // done

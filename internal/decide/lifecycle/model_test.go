@@ -22,6 +22,7 @@ type world struct {
 	// running is who really executes a job: an agent starts after its ack was taken and stops when it says so.
 	running map[string]string // job id → agent
 	begun   map[string]bool   // jobs of which an agent began steps, whatever the server knows of it
+	claimed map[string]int64  // when jobs were given out last
 	// singleUse tells that agents never come back once their connection ended.
 	singleUse bool
 	past      []func() // commands that can arrive once more
@@ -30,7 +31,7 @@ type world struct {
 var modelAgents = []string{"a", "b"}
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, run: Run{ID: "r", Status: ci.RunPending, TimeoutMs: 1000}, edges: map[string][]Edge{}, running: map[string]string{}, begun: map[string]bool{}, singleUse: rapid.Bool().Draw(t, "single use")}
+	w := &world{t: t, run: Run{ID: "r", Status: ci.RunPending, TimeoutMs: 1000}, edges: map[string][]Edge{}, running: map[string]string{}, begun: map[string]bool{}, claimed: map[string]int64{}, singleUse: rapid.Bool().Draw(t, "single use")}
 	n := rapid.IntRange(1, 6).Draw(t, "jobs")
 	width := rapid.IntRange(0, 2).Draw(t, "wave width")
 	failFast := rapid.Bool().Draw(t, "fail fast")
@@ -216,6 +217,12 @@ func (w *world) storeRow(c RowChange) {
 	case RowRequeue:
 		need(ci.QueueDispatched, ci.QueueRecovering)
 		j.Row = &Row{Status: ci.QueuePending, Attempts: j.Row.Attempts + 1}
+	case RowRelease:
+		need(ci.QueueDispatched)
+		if j.Row.Started || !j.Row.Unanswered {
+			w.t.Fatalf("job %s is released with row %+v", j.ID, j.Row)
+		}
+		j.Row = &Row{Status: ci.QueuePending, Attempts: j.Row.Attempts}
 	case RowRecover:
 		need(ci.QueueDispatched)
 		j.Row.Status = ci.QueueRecovering
@@ -252,6 +259,11 @@ func (w *world) step() {
 				w.apply(rejected(w.run, seen(j), agent, w.now))
 			}
 		},
+		"deferred": func() {
+			if w.running[j.ID] != agent { // what has been sent is never deferred
+				w.apply(Deferred(w.run, seen(j), agent, w.claimed[j.ID], w.now))
+			}
+		},
 		"ack expired": func() {
 			if c := seen(j); c.Row != nil && c.Row.Status == ci.QueueDispatched && c.Row.Unanswered {
 				w.apply(AckExpired(w.run, c, c.Row.AgentID, w.now))
@@ -280,7 +292,7 @@ func (w *world) step() {
 			}
 		},
 	}
-	names := []string{"claim", "ack", "start", "end", "claim", "ack", "start", "end", "reject", "ack expired", "agent gone", "agent died",
+	names := []string{"claim", "ack", "start", "end", "claim", "ack", "start", "end", "reject", "deferred", "ack expired", "agent gone", "agent died",
 		"returned", "recovery expired", "stale", "queue expired", "cancel", "again"}
 	name := rapid.SampledFrom(names).Draw(w.t, "command")
 	if name == "cancel" && rapid.IntRange(0, 5).Draw(w.t, "really") > 0 {
@@ -316,7 +328,8 @@ func (w *world) claim(j *Job, agent string) {
 	if w.begun[j.ID] {
 		w.t.Fatalf("job %s is given out again though an agent began it", j.ID)
 	}
-	j.Row.Status, j.Row.AgentID, j.Row.Unanswered, j.Row.Started = ci.QueueDispatched, agent, true, false
+	j.Row.Status, j.Row.AgentID, j.Row.Unanswered, j.Row.Started, j.Row.ClaimedAt = ci.QueueDispatched, agent, true, false, w.now
+	w.claimed[j.ID] = w.now
 }
 
 // ack is an agent's job.ack and, when the server takes it, the start of the first step.

@@ -40,6 +40,7 @@ type Engine interface {
 	Complete(ctx context.Context, stored engine.Stored) (engine.Input, error)
 	CannotDispatch(ctx context.Context, jobID, category, message string) error
 	Unsent(ctx context.Context, agentID, jobID string) error
+	Deferred(ctx context.Context, agentID, jobID string, claimedAt int64) error
 }
 
 // Grant is what a job is given that is never stored with it.
@@ -63,8 +64,8 @@ type Builds interface {
 	Packed(ctx context.Context, in engine.Input, platform, arch string) (Packed, error)
 }
 
-// Secrets reads what a job is granted at the moment it is given out. An error made with Permanent ends the job; any other
-// leaves it to the ack deadline, since the next try may go better.
+// Secrets reads what a job is granted at the moment it is given out. An error made with Permanent ends the job; with any other
+// it goes back in line, since the next try may go better.
 type Secrets interface {
 	ForJob(ctx context.Context, in engine.Input, agentID string) (Grant, error)
 }
@@ -85,6 +86,7 @@ type Dispatcher struct {
 	draining  atomic.Bool
 	claiming  sync.Mutex // held while jobs are claimed, so that a drain can wait for it
 	sample    atomic.Pointer[Depth]
+	unsent    unsent // the loop's
 }
 
 // Deps are what a dispatcher needs. Poke wakes it.
@@ -131,8 +133,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 // Pass gives jobs to agents until there is nothing more to give or nobody to take it.
 func (d *Dispatcher) Pass(ctx context.Context) error {
+	if err := d.giveBack(ctx); err != nil {
+		return err
+	}
 	lost := map[string]bool{} // connections that ended meanwhile; what was for them is not offered to them again
-	for !d.draining.Load() {
+	for !d.draining.Load() && !d.unsent.full(d.clock.Millis()) {
 		offers, err := d.match(ctx, lost)
 		if err != nil || len(offers) == 0 {
 			return err
@@ -168,6 +173,9 @@ func (d *Dispatcher) match(ctx context.Context, lost map[string]bool) ([]offer, 
 	}
 	var offers []offer
 	for _, w := range waiting {
+		if d.unsent.rests(w.JobID) {
+			continue
+		}
 		a := d.taker(agents, w.selector)
 		if a == nil {
 			continue
@@ -214,6 +222,7 @@ type waiter struct {
 // look lists, by name, this node's agents with what room they have, and, oldest first, the pending jobs that fit some of
 // them, as many as can be given at once. A pin is part of the selector, so a pinned job stands in a line of its own.
 func (d *Dispatcher) look(ctx context.Context, demanded []string, lost map[string]bool) ([]vacancy, []waiter, error) {
+	resting := d.unsent.wake(d.clock.Millis())
 	agents := slices.DeleteFunc(d.hub.Ready(), func(a Agent) bool { return lost[a.ConnectionID] })
 	held := map[string]int{}
 	var waiting []waiter
@@ -224,7 +233,7 @@ func (d *Dispatcher) look(ctx context.Context, demanded []string, lost map[strin
 			return nil, nil, err
 		}
 		if room := roomFor(selector, agents); room > 0 {
-			asks = append(asks, queue.AskLine(id, d.asOf(d.settings.QueueTimeout), room, func(h queue.Head) {
+			asks = append(asks, queue.AskLine(id, d.asOf(d.settings.QueueTimeout), room+resting, func(h queue.Head) {
 				waiting = append(waiting, waiter{h, selector})
 			}))
 		}
@@ -265,21 +274,29 @@ func vacancies(agents []Agent, held map[string]int) []vacancy {
 // give claims what was decided and sends what it got, and tells how much that was. An error concerns some of the jobs;
 // the others have been sent.
 func (d *Dispatcher) give(ctx context.Context, offers []offer, lost map[string]bool) (given int, err error) {
-	claimed, stored, err := d.claim(ctx, offers)
+	now := d.clock.Millis()
+	claimed, stored, err := d.claim(ctx, offers, now)
 	if err != nil {
+		for _, o := range offers { // it may be stored all the same
+			d.unsent.note(o, now)
+		}
 		return 0, err
 	}
 	var failed error
 	for i, o := range offers {
-		if slices.Contains(claimed, o.jobID) {
-			connected, err := d.send(ctx, o.jobID, stored[i], o.agent)
+		if !slices.Contains(claimed, o.jobID) {
+			continue
+		}
+		connected, err := d.send(ctx, o.jobID, stored[i], o.agent)
+		if err != nil {
+			d.unsent.note(o, now)
 			failed = errors.Join(failed, err)
-			if !connected {
-				lost[o.agent.ConnectionID] = true
-			}
+		}
+		if !connected {
+			lost[o.agent.ConnectionID] = true
 		}
 	}
-	return len(claimed), failed
+	return len(claimed), errors.Join(failed, d.giveBack(ctx))
 }
 
 func (d *Dispatcher) selector(ctx context.Context, id string) (label.Selector, error) {
@@ -294,15 +311,14 @@ func (d *Dispatcher) selector(ctx context.Context, id string) (label.Selector, e
 	return s, nil
 }
 
-// claim takes the offered jobs, in one transaction, lists those that it got, and reads what is stored of each offer. A node that
+// claim takes the offered jobs as of now, in one transaction, lists those that it got, and reads what is stored of each offer. A node that
 // has begun to drain meanwhile gets none.
-func (d *Dispatcher) claim(ctx context.Context, offers []offer) (claimed []string, stored []engine.Stored, err error) {
+func (d *Dispatcher) claim(ctx context.Context, offers []offer, now int64) (claimed []string, stored []engine.Stored, err error) {
 	d.claiming.Lock()
 	defer d.claiming.Unlock()
 	if d.draining.Load() {
 		return nil, nil, nil
 	}
-	now := d.clock.Millis()
 	rows := make([]queue.Offer, len(offers))
 	stored = make([]engine.Stored, len(offers))
 	asks := make([]store.Ask, len(offers))
@@ -319,14 +335,15 @@ func (d *Dispatcher) claim(ctx context.Context, offers []offer) (claimed []strin
 }
 
 // send builds the frame of a claimed job and writes it, and reports whether the agent's connection stands. A job whose
-// frame cannot be built ends with the reason; one whose frame cannot be written goes back in line.
+// frame can never be built ends with the reason; one whose frame cannot be written goes back in line. After an error the
+// claim is still to be given back.
 func (d *Dispatcher) send(ctx context.Context, jobID string, stored engine.Stored, a Agent) (connected bool, err error) {
 	frame, err := d.frame(ctx, jobID, stored, a)
 	if unusable, ok := errors.AsType[*unusableError](err); ok {
 		return true, d.fail(ctx, jobID, unusable)
 	}
 	if err != nil {
-		return true, err // the ack deadline brings the job back
+		return true, err
 	}
 	err = d.hub.Dispatch(ctx, a.ConnectionID, frame)
 	if errors.Is(err, wire.ErrTooLarge) {

@@ -91,6 +91,11 @@ type bench struct {
 }
 
 func newBench(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets) *bench {
+	return newBenchOf(t, db, hub, secrets, func(e *engine.Engine) dispatch.Engine { return e })
+}
+
+// newBenchOf is newBench with something before the engine.
+func newBenchOf(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets, before func(*engine.Engine) dispatch.Engine) *bench {
 	b := &bench{t: t, hub: hub, db: db, now: 1000}
 	clock := func() time.Time { return time.UnixMilli(b.now) }
 	poke := service.NewPoke()
@@ -99,7 +104,7 @@ func newBench(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets
 	settings.NodeID = "n"
 	b.e = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: poke, Effects: service.NewPoke()})
 	var err error
-	b.d, err = dispatch.New(dispatch.Deps{DB: db, Clock: clock, Log: log, Hub: hub, Engine: b.e, Secrets: secrets, Poke: poke,
+	b.d, err = dispatch.New(dispatch.Deps{DB: db, Clock: clock, Log: log, Hub: hub, Engine: before(b.e), Secrets: secrets, Poke: poke,
 		AsOf:     func(time.Duration) int64 { return b.now - b.slept },
 		Settings: dispatch.Settings{NodeID: "n", Poll: time.Hour, AckTimeout: 10 * time.Second, MaxLogBytes: 1 << 20}})
 	if err != nil {

@@ -116,6 +116,14 @@ func (e *Engine) Rejected(ctx context.Context, agentID, jobID, reason string) er
 	})
 }
 
+// Deferred takes back a claim whose frame could not be made, for a reason that may be over in a moment, or that nobody knows to
+// have been stored. claimedAt tells it from other claims of the job.
+func (e *Engine) Deferred(ctx context.Context, agentID, jobID string, claimedAt int64) error {
+	return e.onJob(ctx, jobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {
+		return lifecycle.Deferred(run, job, agentID, claimedAt, now)
+	})
+}
+
 // Unsent takes back a claim whose frame could not be written, because the connection ended in the same moment.
 func (e *Engine) Unsent(ctx context.Context, agentID, jobID string) error {
 	return e.onJob(ctx, jobID, func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome {

@@ -183,6 +183,9 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 		return queue.Acknowledge(ctx, tx, c.JobID)
 	case lifecycle.RowStart:
 		return queue.Start(ctx, tx, c.JobID)
+	case lifecycle.RowRelease:
+		tx.After(e.dispatch.Wake)
+		return queue.Release(ctx, tx, c.JobID, c.Reason, now)
 	case lifecycle.RowRecover:
 		return queue.Recover(ctx, tx, c.JobID, c.Until)
 	case lifecycle.RowReclaim:

@@ -135,7 +135,7 @@ func attachHold(ctx context.Context, tx *store.Tx, job *lifecycle.Job) error {
 
 func rowOf(row queue.Row) *lifecycle.Row {
 	return &lifecycle.Row{Status: row.Status, AgentID: row.AgentID, Attempts: row.Attempts, Started: row.Started,
-		Unanswered: row.AckDeadline != 0}
+		Unanswered: row.AckDeadline != 0, ClaimedAt: row.ClaimedAt}
 }
 
 func scanJob(s interface{ Scan(...any) error }, more ...any) (lifecycle.Job, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -99,6 +100,14 @@ func (c *chance) step() {
 			}
 			c.told(agent, job, rapid.SampledFrom([]ci.JobStatus{ci.JobSuccess, ci.JobSuccess, ci.JobFailed, ci.JobCancelled}).Draw(c.rt, "end"), c.result(job))
 		},
+		"deferred": func() {
+			at := c.list("SELECT CAST(claimed_at AS TEXT) FROM dispatch_queue WHERE id = $1 AND claimed_at IS NOT NULL", job)
+			if c.running[job] != agent && len(at) > 0 { // what has been sent is never deferred
+				claimed, err := strconv.ParseInt(at[0], 10, 64)
+				c.must(err)
+				c.ignore(c.insist(func() error { return c.e.Deferred(c.t.Context(), agent, job, claimed) }))
+			}
+		},
 		"reject": func() {
 			if c.running[job] != agent {
 				c.ignore(c.insist(func() error { return c.e.Rejected(c.t.Context(), agent, job, "busy") }))
@@ -119,7 +128,7 @@ func (c *chance) step() {
 			}
 		},
 	}
-	names := []string{"spawn", "claim", "claim", "ack", "ack", "run", "end", "end", "reject", "lost", "back", "dies", "reboot", "group", "cancel", "decide", "sweep", "follow", "again"}
+	names := []string{"spawn", "claim", "claim", "ack", "ack", "run", "end", "end", "reject", "deferred", "lost", "back", "dies", "reboot", "group", "cancel", "decide", "sweep", "follow", "again"}
 	name := rapid.SampledFrom(names).Draw(c.rt, "command")
 	if name == "cancel" && rapid.IntRange(0, 6).Draw(c.rt, "really") > 0 {
 		return

@@ -41,6 +41,17 @@ WHERE id = $1 AND status IN ('dispatched', 'recovering')`, jobID, nullMillis(exp
 	return endAttempt(ctx, tx, jobID, why, now)
 }
 
+// Release puts a row back in line whose dispatch was never sent. It costs no attempt.
+func Release(ctx context.Context, tx *store.Tx, jobID, why string, now int64) error {
+	err := tx.DoOne(ctx, store.ErrUnchanged, `UPDATE dispatch_queue
+SET status = 'pending', agent_id = NULL, node_id = NULL, ack_deadline = NULL
+WHERE id = $1 AND status = 'dispatched' AND NOT started AND ack_deadline IS NOT NULL`, jobID)
+	if err != nil {
+		return err
+	}
+	return endAttempt(ctx, tx, jobID, why, now)
+}
+
 // ProvisioningFailed keeps, on a pending row, why no agent could be started for it. A claim clears it; a row that expires
 // shows it. It reports whether that was news.
 func ProvisioningFailed(ctx context.Context, tx *store.Tx, jobID, message string) (bool, error) {

@@ -172,6 +172,12 @@ func (m *machine) Requeue(t *rapid.T) {
 	})
 }
 
+func (m *machine) Release(t *rapid.T) {
+	m.change(t, func(r *row) bool { return r.status == ci.QueueDispatched && !r.started && r.unacked },
+		func(r *row) { r.status, r.agent, r.unacked, r.open = ci.QueuePending, "", false, false },
+		func(ctx context.Context, tx *store.Tx, job string) error { return queue.Release(ctx, tx, job, "why", m.now) })
+}
+
 // end is an operation that ends rows.
 func (m *machine) end(t *rapid.T, status ci.QueueStatus, allowed func(*row) bool, do func(ctx context.Context, tx *store.Tx, jobID, why string, now int64) error) {
 	m.change(t, allowed, func(r *row) { r.status, r.unacked, r.open = status, false, false },

@@ -178,6 +178,8 @@ func occupant(o adminwire.Occupant) string {
 // again tells of the deliveries that came to nothing, in the words in which the last was taken back.
 func again(w waiting) string {
 	switch {
+	case w.reason != nil && w.reason.Code == ci.ReasonDeferred:
+		return "; " + w.reason.Message
 	case w.entry.Attempts == 0:
 		return ""
 	case w.reason != nil && w.reason.Code == ci.ReasonRequeued:
