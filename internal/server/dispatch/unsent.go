@@ -56,7 +56,9 @@ func (u *unsent) rests(jobID string) bool {
 }
 
 // full tells that too many jobs rest for any to be offered.
-func (u *unsent) full(now int64) bool { return len(u.resting) >= maxResting && u.wake(now) >= maxResting }
+func (u *unsent) full(now int64) bool {
+	return len(u.resting) >= maxResting && u.wake(now) >= maxResting
+}
 
 // giveBack takes back the claims that came to nothing. Until that is stored nothing else is claimed, so there are no more of
 // them than one claim takes.

@@ -175,7 +175,9 @@ func (m *machine) Requeue(t *rapid.T) {
 func (m *machine) Release(t *rapid.T) {
 	m.change(t, func(r *row) bool { return r.status == ci.QueueDispatched && !r.started && r.unacked },
 		func(r *row) { r.status, r.agent, r.unacked, r.open = ci.QueuePending, "", false, false },
-		func(ctx context.Context, tx *store.Tx, job string) error { return queue.Release(ctx, tx, job, "why", m.now) })
+		func(ctx context.Context, tx *store.Tx, job string) error {
+			return queue.Release(ctx, tx, job, "why", m.now)
+		})
 }
 
 // end is an operation that ends rows.
