@@ -9,14 +9,20 @@ import (
 
 const heldRunsPath = "/api/v1/admin/held-runs"
 
-// HeldRuns lists holds, the oldest first. A run of "" is every run; status is a comma list, "" those that are open.
-func (c *Client) HeldRuns(ctx context.Context, runID, status string) ([]adminwire.HeldRun, error) {
+// HoldQuery narrows the list of holds. Zero fields do not, but that without states those that are open are listed.
+type HoldQuery struct {
+	RunID  string
+	Status string // comma list
+	Org    string
+}
+
+// HeldRuns lists holds, the oldest first.
+func (c *Client) HeldRuns(ctx context.Context, q HoldQuery) ([]adminwire.HeldRun, error) {
 	v := url.Values{"limit": {"1000"}}
-	if runID != "" {
-		v.Set("runId", runID)
-	}
-	if status != "" {
-		v.Set("status", status)
+	for name, value := range map[string]string{"runId": q.RunID, "status": q.Status, "orgId": q.Org} {
+		if value != "" {
+			v.Set(name, value)
+		}
 	}
 	var out adminwire.HeldRunList
 	return out.HeldRuns, c.call(ctx, "GET", heldRunsPath, v, nil, &out)

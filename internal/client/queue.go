@@ -20,6 +20,7 @@ type QueueQuery struct {
 	JobNotLike  string // % is any text and _ any character
 	Workflow    string
 	After       string // RFC 3339
+	Org         string
 	Limit       int
 }
 
@@ -27,7 +28,7 @@ type QueueQuery struct {
 func (c *Client) Queue(ctx context.Context, q QueueQuery) ([]adminwire.QueueEntry, error) {
 	v := url.Values{}
 	for name, value := range map[string]string{"status": q.Status, "statusNotIn": q.StatusNotIn, "jobName": q.Job, "jobNamePrefix": q.JobPrefix,
-		"jobNameNotLike": q.JobNotLike, "workflowName": q.Workflow, "createdAfter": q.After} {
+		"jobNameNotLike": q.JobNotLike, "workflowName": q.Workflow, "createdAfter": q.After, "orgId": q.Org} {
 		if value != "" {
 			v.Set(name, value)
 		}
@@ -58,13 +59,14 @@ type ExecutionQuery struct {
 	RoutingKey string
 	Status     string // comma list
 	Workflow   string
+	Org        string
 	Limit      int
 }
 
 // Executions lists runs by the names of their columns, newest first.
 func (c *Client) Executions(ctx context.Context, q ExecutionQuery) (adminwire.ExecutionList, error) {
 	v := url.Values{}
-	for name, value := range map[string]string{"routingKey": q.RoutingKey, "status": q.Status, "workflowName": q.Workflow} {
+	for name, value := range map[string]string{"routingKey": q.RoutingKey, "status": q.Status, "workflowName": q.Workflow, "orgId": q.Org} {
 		if value != "" {
 			v.Set(name, value)
 		}

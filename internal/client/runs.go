@@ -17,6 +17,7 @@ type RunQuery struct {
 	Repo     string
 	Since    string // RFC 3339
 	Delivery string // id of the delivery that the runs come of
+	Org      string
 	Limit    int
 	Offset   int
 }
@@ -24,7 +25,7 @@ type RunQuery struct {
 func (q RunQuery) values() url.Values {
 	v := url.Values{}
 	for name, value := range map[string]string{"status": q.Status, "workflowName": q.Workflow, "repo": q.Repo, "since": q.Since,
-		"deliveryId": q.Delivery} {
+		"deliveryId": q.Delivery, "orgId": q.Org} {
 		if value != "" {
 			v.Set(name, value)
 		}

@@ -30,7 +30,7 @@ func Command(p console.Process) *cobra.Command {
 	flags.StringVarP(&a.Where.URL, "url", "u", "", "URL of the server (KICI_ADMIN_URL; else the one that runs on this machine)")
 	flags.StringVarP(&a.Where.Token, "token", "t", "", "admin token; others on this machine can see it, prefer KICI_ADMIN_TOKEN")
 	flags.StringVar(&a.Where.DataDir, "data", "", "data folder of the server on this machine (KICI_DATA_DIR)")
-	flags.StringVar(&a.Org, "org", client.Org, "organisation")
+	flags.StringVar(&a.Org, "org", client.Org, "organisation; without it runs, holds and the queue are those of all")
 	flags.BoolVar(&a.JSON, "json", false, "print the API's answer as JSON")
 	cmd.AddCommand(a.tokenCommand(), a.agentTokenCommand(), a.agentsCommand(), a.hostCommand(), a.sourceCommand(), a.eventCommand(),
 		a.rotateKeyCommand(), a.signingKeyCommand(), a.attestationsCommand(),

@@ -55,7 +55,7 @@ func (a *admin) downloadCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, - for the standard output")
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, args []string) error {
-		id, err := runID(ctx, c, args[0])
+		id, err := runID(ctx, c, a.named(cmd), args[0])
 		if err != nil {
 			return err
 		}

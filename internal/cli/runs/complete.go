@@ -37,7 +37,7 @@ func (a *admin) jobsOfRun() completion {
 		if len(args) == 0 {
 			return nil, nil
 		}
-		id, err := runID(cmd.Context(), c, args[0])
+		id, err := runID(cmd.Context(), c, a.named(cmd), args[0])
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func (a *admin) jobsOfRun() completion {
 // openHolds offers the holds about which somebody may decide.
 func (a *admin) openHolds() completion {
 	return a.offer(func(cmd *cobra.Command, c *client.Client, _ []string) (ids []string, err error) {
-		holds, err := c.HeldRuns(cmd.Context(), "", string(ci.HoldPending))
+		holds, err := c.HeldRuns(cmd.Context(), client.HoldQuery{Status: string(ci.HoldPending), Org: a.named(cmd)})
 		for _, h := range holds {
 			ids = append(ids, fmt.Sprintf("%s\t%s %s", h.ID, livetree.Clean(h.WorkflowName), livetree.Clean(heldPart(h))))
 		}

@@ -29,6 +29,7 @@ func (a *admin) executionListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&q.Workflow, "workflow-name", "", "name of the workflow")
 	cmd.Flags().IntVar(&q.Limit, "limit", 50, "how many, 200 at most")
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
+		q.Org = a.named(cmd)
 		list, err := c.Executions(ctx, q)
 		if err != nil {
 			return err

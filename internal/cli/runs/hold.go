@@ -34,11 +34,11 @@ func (a *admin) heldRunListCommand() *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("run", a.completeRuns)
 	_ = cmd.RegisterFlagCompletionFunc("status", states(ci.HoldStatuses))
 	cmd.RunE = a.With(func(ctx context.Context, c *client.Client, _ []string) error {
-		id, err := runID(ctx, c, run)
+		id, err := runID(ctx, c, a.named(cmd), run)
 		if err != nil {
 			return err
 		}
-		holds, err := c.HeldRuns(ctx, id, status)
+		holds, err := c.HeldRuns(ctx, client.HoldQuery{RunID: id, Status: status, Org: a.named(cmd)})
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (a *admin) heldRunDecideCommand(verb, short string) *cobra.Command {
 		if s.hold == "" && s.run == "" {
 			return console.Usage("--hold or --run is required")
 		}
-		h, err := findHold(ctx, c, s)
+		h, err := findHold(ctx, c, a.named(cmd), s)
 		if err != nil {
 			return err
 		}
@@ -137,12 +137,12 @@ func awaited(remaining []adminwire.Clause) string {
 }
 
 // findHold finds the one hold that is meant. Of several it names all, since a wrong guess cannot be taken back.
-func findHold(ctx context.Context, c *client.Client, s holdSelector) (adminwire.HeldRun, error) {
-	id, err := runID(ctx, c, s.run)
+func findHold(ctx context.Context, c *client.Client, org string, s holdSelector) (adminwire.HeldRun, error) {
+	id, err := runID(ctx, c, org, s.run)
 	if err != nil {
 		return adminwire.HeldRun{}, err
 	}
-	holds, err := c.HeldRuns(ctx, id, string(ci.HoldPending))
+	holds, err := c.HeldRuns(ctx, client.HoldQuery{RunID: id, Status: string(ci.HoldPending)})
 	if err != nil {
 		return adminwire.HeldRun{}, err
 	}

@@ -47,6 +47,7 @@ func (a *admin) queueListCommand() *cobra.Command {
 		if err := console.CheckTime("created-after", q.After); err != nil {
 			return err
 		}
+		q.Org = a.named(cmd)
 		entries, err := c.Queue(ctx, q)
 		if err != nil {
 			return err

@@ -36,12 +36,20 @@ func (a *admin) runsCommand() *cobra.Command {
 // latest stands for the newest run, wherever a run is named.
 const latest = "latest"
 
-// runID is the id of the run that was named.
-func runID(ctx context.Context, c *client.Client, name string) (string, error) {
+// named is the organisation that --org names. Where nobody names one it is "": lists of runs are then of all organisations.
+func (a *admin) named(cmd *cobra.Command) string {
+	if cmd.Flags().Changed("org") {
+		return a.Org
+	}
+	return ""
+}
+
+// runID is the id of the run that was named. The newest is that of an organisation, or of all where org is "".
+func runID(ctx context.Context, c *client.Client, org, name string) (string, error) {
 	if name != latest {
 		return name, nil
 	}
-	list, err := c.Runs(ctx, client.RunQuery{Limit: 1})
+	list, err := c.Runs(ctx, client.RunQuery{Org: org, Limit: 1})
 	if err != nil {
 		return "", err
 	}
@@ -53,13 +61,15 @@ func runID(ctx context.Context, c *client.Client, name string) (string, error) {
 
 // ofRun runs a verb with the id of the run that the first argument names.
 func (a *admin) ofRun(verb func(ctx context.Context, c *client.Client, id string) error) func(*cobra.Command, []string) error {
-	return a.With(func(ctx context.Context, c *client.Client, args []string) error {
-		id, err := runID(ctx, c, args[0])
-		if err != nil {
-			return err
-		}
-		return verb(ctx, c, id)
-	})
+	return func(cmd *cobra.Command, args []string) error {
+		return a.With(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := runID(ctx, c, a.named(cmd), args[0])
+			if err != nil {
+				return err
+			}
+			return verb(ctx, c, id)
+		})(cmd, args)
+	}
 }
 
 // completeRuns offers the newest runs to the shell.
@@ -72,7 +82,7 @@ func (a *admin) completeRuns(cmd *cobra.Command, args []string, _ string) ([]str
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, err := c.Runs(cmd.Context(), client.RunQuery{Limit: 20})
+	list, err := c.Runs(cmd.Context(), client.RunQuery{Org: a.named(cmd), Limit: 20})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -105,6 +115,7 @@ func (a *admin) listCommand() *cobra.Command {
 		if err := console.CheckTime("since", q.Since); err != nil {
 			return err
 		}
+		q.Org = a.named(cmd)
 		if count {
 			n, err := c.CountRuns(ctx, q)
 			if err != nil {

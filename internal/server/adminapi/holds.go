@@ -29,7 +29,8 @@ type Reruns interface {
 
 // listHolds shows the open holds, and with ?status= those that are decided.
 func (a *API) listHolds(r *http.Request) (answer, error) {
-	f := report.HoldFilter{RunID: r.URL.Query().Get("runId"), Statuses: list(r, "status"), RoutingKey: caller(r).RoutingKey, Limit: limitOf(r, 100, 1000)}
+	q := r.URL.Query()
+	f := report.HoldFilter{RunID: q.Get("runId"), OrgID: q.Get("orgId"), Statuses: list(r, "status"), RoutingKey: caller(r).RoutingKey, Limit: limitOf(r, 100, 1000)}
 	if len(f.Statuses) == 0 {
 		f.Statuses = []string{string(ci.HoldPending)}
 	}

@@ -19,9 +19,14 @@ import (
 // hold registers a run whose only job waits for a user and a team, and gives the id of the hold.
 func (s *rig) hold(t *testing.T, run, routingKey string) string {
 	t.Helper()
+	return s.holdIn(t, run, "default", routingKey)
+}
+
+func (s *rig) holdIn(t *testing.T, run, org, routingKey string) string {
+	t.Helper()
 	deploy := plan.Job{ID: run + "-deploy", Name: "deploy", BaseName: "deploy", Selector: label.Selector{Labels: []string{"linux"}}, Config: []byte(`{}`),
 		Approval: &lockfile.Approval{When: "always", Clauses: []lockfile.Clause{{User: "anna"}, {Team: "ops"}}}}
-	check(t, s.Engine.Register(t.Context(), engine.Registration{RunID: run, OrgID: "default", RoutingKey: routingKey, Provider: "local", Repo: "app",
+	check(t, s.Engine.Register(t.Context(), engine.Registration{RunID: run, OrgID: org, RoutingKey: routingKey, Provider: "local", Repo: "app",
 		Ref: "main", SHA: "abc", TriggerEvent: "push", Plan: plan.Plan{Workflow: "ci", Jobs: []plan.Job{deploy}}}))
 	got := decode[adminwire.HeldRunList](t, call(t, s, s.Auditor, "GET", "/api/v1/admin/held-runs?runId="+run, nil).want(t, 200, `"jobName":"deploy"`))
 	if len(got.HeldRuns) != 1 {
@@ -55,6 +60,45 @@ func TestHoldIsReleasedOnceEverybodyHasApproved(t *testing.T) {
 		if err != nil || len(entries) != 2 || entries[1].TargetID != id || entries[1].Meta["as"] != "anna" {
 			t.Errorf("access log %+v, %v", entries, err)
 		}
+	})
+}
+
+// An organisation that is named narrows every list that tells of runs, and gives a scoped token nothing that it would not see.
+func TestListsAreNarrowedToAnOrganisation(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newRig(t, db)
+		s.holdIn(t, "r1", "default", scopedKey)
+		s.holdIn(t, "r2", "elsewhere", "generic:elsewhere:s")
+		s.Register(t, "r3", scopedKey)
+		for _, path := range []string{"/runs?", "/executions?", "/held-runs?", "/queue?"} {
+			seen := func(token, query string) (runs string) {
+				body := call(t, s, token, "GET", "/api/v1/admin"+path+query, nil).want(t, 200, "").body
+				for _, id := range []string{"r1", "r2", "r3"} {
+					if strings.Contains(body, `"`+id+`"`) {
+						runs += id
+					}
+				}
+				return runs
+			}
+			all, mine := "r1r2r3", "r1r3"
+			switch path {
+			case "/held-runs?":
+				all, mine = "r1r2", "r1"
+			case "/queue?":
+				all, mine = "r3", "r3"
+			}
+			for query, want := range map[string]string{"": all, "orgId=": all, "orgId=default": mine, "orgId=elsewhere": strings.ReplaceAll(strings.ReplaceAll(all, "r1", ""), "r3", ""),
+				"orgId=none": ""} {
+				if got := seen(s.Auditor, query); got != want {
+					t.Errorf("%s%s: %q, want %q", path, query, got, want)
+				}
+			}
+			if got := seen(s.Scoped, "orgId=elsewhere"); got != "" {
+				t.Errorf("%s: a scoped token sees %q of another organisation", path, got)
+			}
+		}
+		call(t, s, s.Auditor, "GET", "/api/v1/admin/runs?count=true&orgId=elsewhere", nil).want(t, 200, `"total":1`)
+		call(t, s, s.Scoped, "GET", "/api/v1/admin/runs?count=true&orgId=elsewhere", nil).want(t, 200, `"total":0`)
 	})
 }
 

@@ -24,7 +24,7 @@ func (a *API) listQueue(r *http.Request) (answer, error) {
 	q := r.URL.Query()
 	f := report.QueueFilter{Statuses: list(r, "status"), Workflow: q.Get("workflowName"), JobName: q.Get("jobName"),
 		NotIn: list(r, "statusNotIn"), Prefix: q.Get("jobNamePrefix"), NotLike: q.Get("jobNameNotLike"),
-		RoutingKey: caller(r).RoutingKey, Scope: caller(r).RoutingKey, Limit: limitOf(r, 100, 1000)}
+		OrgID: q.Get("orgId"), RoutingKey: caller(r).RoutingKey, Scope: caller(r).RoutingKey, Limit: limitOf(r, 100, 1000)}
 	if len(f.Statuses)+len(f.NotIn) == 0 {
 		f.Statuses = queueStatuses[:3]
 	}

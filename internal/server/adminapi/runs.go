@@ -32,7 +32,7 @@ var filterStatuses = func() []string {
 func (a *API) runFilter(r *http.Request) (report.RunFilter, error) {
 	q := r.URL.Query()
 	f := report.RunFilter{Statuses: list(r, "status"), Workflow: q.Get("workflowName"), Repo: q.Get("repo"), DeliveryID: q.Get("deliveryId"),
-		RoutingKey: caller(r).RoutingKey, Limit: limitOf(r, 20, 100), Offset: offsetOf(r)}
+		OrgID: q.Get("orgId"), RoutingKey: caller(r).RoutingKey, Limit: limitOf(r, 20, 100), Offset: offsetOf(r)}
 	for _, s := range f.Statuses {
 		if !slices.Contains(filterStatuses, s) {
 			return f, refuse(http.StatusBadRequest, fmt.Sprintf("Invalid status %q. Allowed: %s", s, strings.Join(filterStatuses, ", ")))

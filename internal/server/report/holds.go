@@ -19,6 +19,7 @@ type HoldFilter struct {
 	ID         string
 	RunID      string
 	Statuses   []string
+	OrgID      string
 	RoutingKey string // of a scoped token
 	Limit      int
 }
@@ -26,7 +27,7 @@ type HoldFilter struct {
 func (f HoldFilter) where() (string, []any) {
 	var args []any
 	conditions := []string{"1 = 1"}
-	for _, c := range []struct{ column, value string }{{"h.id", f.ID}, {"h.run_id", f.RunID}, {"r.routing_key", f.RoutingKey}} {
+	for _, c := range []struct{ column, value string }{{"h.id", f.ID}, {"h.run_id", f.RunID}, {"h.org_id", f.OrgID}, {"r.routing_key", f.RoutingKey}} {
 		if c.value != "" {
 			args = append(args, c.value)
 			conditions = append(conditions, fmt.Sprintf("%s = $%d", c.column, len(args)))

@@ -27,6 +27,7 @@ type QueueFilter struct {
 	Prefix     string // of the job's name
 	NotLike    string // pattern of names that are left out, in any case: % is any text and _ any character
 	After      int64  // made strictly later, epoch ms
+	OrgID      string
 	RoutingKey string // of a scoped token
 	Scope      string // of who asks: jobs of other routing keys are not named; "" names all
 	Limit      int
@@ -43,7 +44,7 @@ func (f QueueFilter) where() (string, []any) {
 		conditions = append(conditions, condition)
 	}
 	for _, c := range []struct{ condition, value string }{{"q.id = ?", f.ID}, {"r.workflow_name = ?", f.Workflow}, {"j.job_name = ?", f.JobName},
-		{"r.routing_key = ?", f.RoutingKey}, {"lower(j.job_name) NOT LIKE lower(?)", f.NotLike}} {
+		{"r.org_id = ?", f.OrgID}, {"r.routing_key = ?", f.RoutingKey}, {"lower(j.job_name) NOT LIKE lower(?)", f.NotLike}} {
 		if c.value != "" {
 			add(c.condition, c.value)
 		}

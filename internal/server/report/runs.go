@@ -23,7 +23,8 @@ type RunFilter struct {
 	Statuses   []string
 	Workflow   string
 	Repo       string
-	Since      int64  // created strictly later
+	Since      int64 // created strictly later
+	OrgID      string
 	RoutingKey string // of a scoped token
 	DeliveryID string // the delivery that the runs come of
 	Limit      int
@@ -51,6 +52,9 @@ func (f RunFilter) where() (string, []any) {
 	}
 	if f.Repo != "" {
 		add("repo_identifier = ?", f.Repo)
+	}
+	if f.OrgID != "" {
+		add("org_id = ?", f.OrgID)
 	}
 	if f.RoutingKey != "" {
 		add("routing_key = ?", f.RoutingKey)
