@@ -20,6 +20,8 @@ func (w *watcher) show(ctx context.Context, m adminwire.Observed) error {
 		}
 	case m.Type == adminwire.ObserveLog:
 		return w.lines(ctx, m)
+	case m.Type == adminwire.ObserveGap:
+		return w.close(ctx, m)
 	case m.Step != nil:
 		w.putStep(m.JobID, *m.Step)
 		if m.Step.Status.Terminal() {
@@ -42,8 +44,30 @@ func (w *watcher) show(ctx context.Context, m adminwire.Observed) error {
 	return w.refresh(ctx)
 }
 
-// refresh shows what is known, with what jobs wait for at this moment.
+// tell passes a message on to a program, and with it the lines that the stream has left out: behind the whole picture, which
+// says of what they are, and else before it, since a program that is told that something has ended has been told all of it.
+func (w *watcher) tell(ctx context.Context, m adminwire.Observed) error {
+	w.sequence = m.Sequence
+	switch m.Type {
+	case adminwire.ObserveLog, adminwire.ObserveGap:
+		return w.show(ctx, m)
+	case adminwire.ObserveSnapshot:
+		if err := w.print(m); err != nil {
+			return err
+		}
+		return w.show(ctx, m)
+	}
+	if err := w.show(ctx, m); err != nil {
+		return err
+	}
+	return w.print(m)
+}
+
+// refresh shows people what is known, with what jobs wait for at this moment.
 func (w *watcher) refresh(ctx context.Context) error {
+	if w.screen == nil {
+		return nil
+	}
 	if err := w.explain(ctx); err != nil {
 		return err
 	}
@@ -90,23 +114,65 @@ func putStep(steps []adminwire.Step, s adminwire.Step) []adminwire.Step {
 
 // lines shows lines of the stream, and before them those that it has left out.
 func (w *watcher) lines(ctx context.Context, m adminwire.Observed) error {
-	log := adminwire.LogName{JobID: m.JobID, Job: m.JobName, StepIndex: *m.StepIndex, Step: m.StepName}
 	key := stepKey{m.JobID, *m.StepIndex}
 	if w.from[key] < 0 || m.From == nil {
 		return nil
 	}
 	if !w.brief && *m.From > w.from[key] {
-		if err := w.readLog(ctx, log, *m.From); err != nil {
+		if err := w.readLog(ctx, logOf(m), *m.From); err != nil {
 			return err
 		}
 	}
-	for i, line := range m.Lines {
-		if n := *m.From + int64(i); n >= w.from[key] {
-			w.screen.Line(log, line)
-			w.from[key] = n + 1
-		}
+	from, end := max(*m.From, w.from[key]), *m.From+int64(len(m.Lines))
+	if from >= end {
+		return nil // they have been read already
+	}
+	m.Lines, m.From = m.Lines[from-*m.From:], &from
+	return w.say(m)
+}
+
+// close shows the lines that the stream says it has left out.
+func (w *watcher) close(ctx context.Context, m adminwire.Observed) error {
+	if w.brief || m.From == nil || w.from[stepKey{m.JobID, *m.StepIndex}] < 0 {
+		return nil
+	}
+	return w.readLog(ctx, logOf(m), *m.From+m.DroppedLineCount)
+}
+
+// logOf names the log that a message is about.
+func logOf(m adminwire.Observed) adminwire.LogName {
+	return adminwire.LogName{JobID: m.JobID, Job: m.JobName, StepIndex: *m.StepIndex, Step: m.StepName}
+}
+
+// say shows the lines of a message, which are the next of their log.
+func (w *watcher) say(m adminwire.Observed) error {
+	w.from[stepKey{m.JobID, *m.StepIndex}] = *m.From + int64(len(m.Lines))
+	if w.print != nil {
+		return w.print(m)
+	}
+	log := logOf(m)
+	for _, line := range m.Lines {
+		w.screen.Line(log, line)
 	}
 	return nil
+}
+
+// missing passes over lines that are nowhere any more, and says so to programs; how many is 0 where that is not known.
+func (w *watcher) missing(log adminwire.LogName, many int64) error {
+	m := w.about(log)
+	m.Type, m.DroppedLineCount = adminwire.ObserveGap, many
+	w.from[stepKey{log.JobID, log.StepIndex}] += many
+	if w.print == nil {
+		return nil
+	}
+	return w.print(m)
+}
+
+// about begins a message about the next lines of a log, which came with the last message of the stream.
+func (w *watcher) about(log adminwire.LogName) adminwire.Observed {
+	from, step := w.from[stepKey{log.JobID, log.StepIndex}], log.StepIndex
+	return adminwire.Observed{Type: adminwire.ObserveLog, Sequence: w.sequence, RunID: w.id, JobID: log.JobID, JobName: log.Job, StepIndex: &step, StepName: log.Step,
+		From: &from}
 }
 
 // fillAll shows what was written before the stream began.
@@ -138,12 +204,15 @@ func (w *watcher) fill(ctx context.Context, j adminwire.Job, s adminwire.Step) e
 	if w.brief || w.from[key] < 0 || s.Status == ci.StepPending {
 		return nil
 	}
-	err := w.readLog(ctx, j.Log(s), 1<<62)
+	err := w.readLog(ctx, j.Log(s), everything)
 	if err == nil && j.Status.Terminal() {
 		w.from[key] = -1
 	}
 	return err
 }
+
+// everything is the end of a log of which nobody knows how long it is.
+const everything = 1 << 62
 
 // readLog shows the lines of a log from the one that is next on, up to but without another.
 func (w *watcher) readLog(ctx context.Context, log adminwire.LogName, to int64) error {
@@ -153,15 +222,34 @@ func (w *watcher) readLog(ctx context.Context, log adminwire.LogName, to int64) 
 		if err != nil {
 			return err
 		}
-		for _, line := range page.Lines {
-			w.screen.Line(log, readRecord(line.Value).Msg)
+		if len(page.Lines) > 0 {
+			if err := w.say(w.stored(log, page.Lines)); err != nil {
+				return err
+			}
 		}
-		w.from[key] += int64(len(page.Lines))
-		if page.NextCursor == nil {
+		switch {
+		case w.from[key] < to && to < everything && len(page.Lines) == 0:
+			return w.missing(log, to-w.from[key])
+		case page.Expired:
+			return w.missing(log, 0)
+		case to == everything && page.NextCursor == nil:
 			return nil
 		}
 	}
 	return nil
+}
+
+// stored makes a message of lines as they are stored. Its time is that of the last, as it is in the stream.
+func (w *watcher) stored(log adminwire.LogName, lines []adminwire.Untrusted) adminwire.Observed {
+	m := w.about(log)
+	for _, line := range lines {
+		r := readRecord(line.Value)
+		if at, err := time.Parse(time.RFC3339, r.TS); err == nil {
+			m.Timestamp = adminwire.Time{Time: at}
+		}
+		m.Lines = append(m.Lines, r.Msg)
+	}
+	return m
 }
 
 // askEvery is how often it is asked what jobs wait for.

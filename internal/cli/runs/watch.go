@@ -21,7 +21,8 @@ func (a *admin) watchCommand() *cobra.Command {
 		Use:   "watch RUN",
 		Short: "Show a run while it goes on; ends with it, and well only if it ended well",
 		Long: "Shows a run's jobs and steps with their states, times and last log lines, drawn again while they change. Where the output\n" +
-			"is no terminal, a line for every change and every log line; with --json each message of the server's stream as one line.\n" +
+			"is no terminal, a line for every change and every log line; with --json each message of the server's stream as one line,\n" +
+			"every log line in one of them, once and in order, and a log.gap where lines are nowhere any more.\n" +
 			"A connection that breaks is taken up again. The exit code is 0 for a run that succeeded, else 1.",
 		Example: "  kici admin runs watch latest\n  kici admin runs watch latest --json | jq -r 'select(.type == \"observe.log\").lines[]'",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeRuns,
@@ -35,7 +36,8 @@ func (a *admin) watch(ctx context.Context, c *client.Client, id string) error {
 	defer stop()
 	w := &watcher{c: c.Patient(), id: id, from: map[stepKey]int64{}, reasons: map[string]ci.Reason{}}
 	if a.JSON {
-		w.take = func(_ context.Context, m adminwire.Observed) error { return a.PrintLine(m) }
+		w.print = func(m adminwire.Observed) error { return a.PrintLine(m) }
+		w.take = w.tell
 	} else {
 		w.screen = a.Screen()
 		_, w.brief = console.Terminal(a.Stdout)
@@ -67,11 +69,16 @@ type watcher struct {
 	id   string
 	take func(ctx context.Context, m adminwire.Observed) error
 
-	// For people; the messages themselves are shown to programs.
+	run  adminwire.RunDetail
+	jobs []adminwire.Job
+	from map[stepKey]int64 // lines shown; −1 of a step whose job has ended and which is shown whole
+
+	// For programs: print is nil for people.
+	print    func(adminwire.Observed) error
+	sequence int64 // of the last message
+
+	// For people: screen is nil for programs.
 	screen  console.Screen
-	run     adminwire.RunDetail
-	jobs    []adminwire.Job
-	from    map[stepKey]int64    // lines shown; −1 of a step whose job has ended and which is shown whole
 	brief   bool                 // only the last lines matter
 	reasons map[string]ci.Reason // what waiting jobs wait for
 	asked   time.Time            // when the reasons were asked for
