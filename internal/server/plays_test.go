@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -254,7 +255,7 @@ func (p *performance) await(so func(explained) bool, job string) {
 			p.fail("%v", err)
 		}
 		for _, r := range found {
-			x, err := report.Explain(p.t.Context(), p.h.DB.Read(), r.RunID, "")
+			x, err := report.Explain(p.t.Context(), p.h.DB.Read(), r.RunID, "", time.Now().UnixMilli())
 			if err != nil {
 				p.fail("%v", err)
 			}

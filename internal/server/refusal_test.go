@@ -101,7 +101,7 @@ func TestJobThatFitsNoAgentWaitsAndSaysWhy(t *testing.T) {
 		if w.JobName != "train" || w.Reason.Code != ci.ReasonNoAgent || !strings.Contains(w.Reason.Message, "agent-1") || !strings.Contains(w.Reason.Message, "gpu") {
 			t.Errorf("%s waits: %+v", w.JobName, w.Reason)
 		}
-		explained, err := report.Explain(t.Context(), h.DB.Read(), w.RunID, "")
+		explained, err := report.Explain(t.Context(), h.DB.Read(), w.RunID, "", time.Now().UnixMilli())
 		if err != nil {
 			t.Fatal(err)
 		}

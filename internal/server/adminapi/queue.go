@@ -24,7 +24,7 @@ func (a *API) listQueue(r *http.Request) (answer, error) {
 	q := r.URL.Query()
 	f := report.QueueFilter{Statuses: list(r, "status"), Workflow: q.Get("workflowName"), JobName: q.Get("jobName"),
 		NotIn: list(r, "statusNotIn"), Prefix: q.Get("jobNamePrefix"), NotLike: q.Get("jobNameNotLike"),
-		OrgID: q.Get("orgId"), RoutingKey: caller(r).RoutingKey, Scope: caller(r).RoutingKey, Limit: limitOf(r, 100, 1000)}
+		OrgID: q.Get("orgId"), RoutingKey: caller(r).RoutingKey, Scope: caller(r).RoutingKey, Now: a.Clock.Millis(), Limit: limitOf(r, 100, 1000)}
 	if len(f.Statuses)+len(f.NotIn) == 0 {
 		f.Statuses = queueStatuses[:3]
 	}
@@ -51,7 +51,7 @@ func (a *API) listQueue(r *http.Request) (answer, error) {
 // showQueued explains one row, by the id of its job.
 func (a *API) showQueued(r *http.Request) (answer, error) {
 	id := r.PathValue("id")
-	entries, err := report.Queue(r.Context(), a.DB.Read(), report.QueueFilter{ID: id, Scope: caller(r).RoutingKey, Limit: 1})
+	entries, err := report.Queue(r.Context(), a.DB.Read(), report.QueueFilter{ID: id, Scope: caller(r).RoutingKey, Now: a.Clock.Millis(), Limit: 1})
 	if err != nil {
 		return answer{}, err
 	}

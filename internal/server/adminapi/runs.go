@@ -136,7 +136,7 @@ func (a *API) explainRun(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	why, err := report.Explain(r.Context(), a.DB.Read(), run.RunID, caller(r).RoutingKey)
+	why, err := report.Explain(r.Context(), a.DB.Read(), run.RunID, caller(r).RoutingKey, a.Clock.Millis())
 	if err != nil {
 		return answer{}, err
 	}

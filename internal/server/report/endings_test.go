@@ -157,7 +157,7 @@ func TestWhateverEndsSaysByWhatAndWhy(t *testing.T) {
 				f := newFloor(t, db)
 				f.agent("a-1", []string{"linux"}, nil)
 				tt.end(f)
-				x, err := report.Explain(t.Context(), db.Read(), "r", "")
+				x, err := report.Explain(t.Context(), db.Read(), "r", "", f.millis)
 				must(t, err)
 				if x.Reason == nil {
 					t.Fatalf("run is %s and says nothing", x.Status)

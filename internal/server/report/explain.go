@@ -15,8 +15,9 @@ import (
 )
 
 // Explain says of every job of a run what exactly it waits for, or by what and why it ended. Why something ended is what
-// was stored when it did. Jobs of other routing keys than the scope are not named; "" names all.
-func Explain(ctx context.Context, q store.Querier, runID, scope string) (adminwire.Explanation, error) {
+// was stored when it did. Jobs of other routing keys than the scope are not named; "" names all. now is when somebody asks,
+// epoch milliseconds.
+func Explain(ctx context.Context, q store.Querier, runID, scope string, now int64) (adminwire.Explanation, error) {
 	run, _, err := RunOf(ctx, q, runID)
 	if err != nil {
 		return adminwire.Explanation{}, err
@@ -32,7 +33,7 @@ func Explain(ctx context.Context, q store.Querier, runID, scope string) (adminwi
 	if x.queued, err = queuedOf(ctx, q, runID); err != nil {
 		return adminwire.Explanation{}, err
 	}
-	if x.view, err = newFleetView(ctx, q, scope); err != nil {
+	if x.view, err = newFleetView(ctx, q, scope, now); err != nil {
 		return adminwire.Explanation{}, err
 	}
 	if x.cancel, err = cancelOf(ctx, q, runID); err != nil {
@@ -149,7 +150,7 @@ func (x explainer) explain(j adminwire.Job) adminwire.ExplainedJob {
 	case j.Status == ci.JobCancelling && inQueue:
 		e.Reason, e.Since = x.cancelling(j), adminwire.At(x.cancel.at)
 	case x.slots.waiting[j.JobID] && w.entry.Status != ci.QueueRecovering: // else it waits for its agent first
-		e.Reason = x.slots.reason(x.runID)
+		e.Reason = x.slots.reason(x.runID, x.view.clock)
 	case inQueue && w.entry.Status == ci.QueueDispatched && len(holds) > 0: // of one of its steps
 		e.Reason, e.Since, e.Until = held(holds[0]), holds[0].CreatedAt, holds[0].ExpiresAt
 	case inQueue:
@@ -240,7 +241,7 @@ func (x explainer) cancelling(j adminwire.Job) ci.Reason {
 	if j.Reason != nil {
 		code, why = j.Reason.Code, j.Reason.Message
 	}
-	return ci.NewReason(code, fmt.Sprintf("%s; agent %s was asked %s%s and has not confirmed", why, agent, how, clock(" at ", adminwire.At(x.cancel.at))),
+	return ci.NewReason(code, fmt.Sprintf("%s; agent %s was asked %s%s and has not confirmed", why, agent, how, x.view.tell(" at ", adminwire.At(x.cancel.at))),
 		map[string]any{"agent": agent, "askedAt": adminwire.At(x.cancel.at), "forced": x.cancel.forced})
 }
 

@@ -453,7 +453,7 @@ func TestExplainIsExact(t *testing.T) {
 			storetest.Each(t, func(t *testing.T, db *store.DB) {
 				f := newFloor(t, db)
 				s.setup(f)
-				x, err := report.Explain(t.Context(), db.Read(), "r", "")
+				x, err := report.Explain(t.Context(), db.Read(), "r", "", f.millis)
 				must(t, err)
 				golden(t, s.name, x)
 			})

@@ -15,6 +15,7 @@ import (
 
 // fleetView is the agents and what fills them, at one moment.
 type fleetView struct {
+	clock
 	known     []fleet.Agent
 	connected int
 	draining  map[string]bool // nodes whose agents get no jobs now
@@ -24,7 +25,7 @@ type fleetView struct {
 }
 
 // newFleetView looks at the agents for somebody who may see the jobs of one routing key, or of all where scope is "".
-func newFleetView(ctx context.Context, q store.Querier, scope string) (fleetView, error) {
+func newFleetView(ctx context.Context, q store.Querier, scope string, now int64) (fleetView, error) {
 	agents, err := fleet.List(ctx, q)
 	if err != nil {
 		return fleetView{}, err
@@ -33,7 +34,7 @@ func newFleetView(ctx context.Context, q store.Querier, scope string) (fleetView
 	if err != nil {
 		return fleetView{}, err
 	}
-	v := fleetView{known: agents, draining: map[string]bool{}, labels: map[string]bool{}, judged: map[string][]adminwire.Candidate{}}
+	v := fleetView{clock: clock(now), known: agents, draining: map[string]bool{}, labels: map[string]bool{}, judged: map[string][]adminwire.Candidate{}}
 	for _, n := range nodes {
 		v.draining[n.ID] = n.Draining
 	}

@@ -169,7 +169,7 @@ func held(h Hold) ci.Reason {
 		"context": h.ContextName})
 }
 
-// day is a moment that may be days away.
+// day is a moment with its date.
 func day(t adminwire.Time) string { return t.Format(time.RFC3339) }
 
 // deciders names who still has to approve.
@@ -247,7 +247,7 @@ func readSlots(ctx context.Context, q store.Querier, runID string) ([]slot, erro
 }
 
 // reason says who has the places that a run waits for, and how many are before it.
-func (s slots) reason(runID string) ci.Reason {
+func (s slots) reason(runID string, c clock) ci.Reason {
 	var now, groups []string
 	ahead, mine := 0, false
 	for _, h := range s.holders {
@@ -256,7 +256,7 @@ func (s slots) reason(runID string) ci.Reason {
 			mine = true
 			groups = append(groups, h.group)
 		case h.active:
-			now = append(now, fmt.Sprintf("run %s (%s)%s", h.runID, h.workflow, clock(" since ", adminwire.At(h.since))))
+			now = append(now, fmt.Sprintf("run %s (%s)%s", h.runID, h.workflow, c.tell(" since ", adminwire.At(h.since))))
 		case !mine:
 			ahead++
 		}

@@ -30,6 +30,7 @@ type QueueFilter struct {
 	OrgID      string
 	RoutingKey string // of a scoped token
 	Scope      string // of who asks: jobs of other routing keys are not named; "" names all
+	Now        int64  // when somebody asks, epoch ms
 	Limit      int
 }
 
@@ -83,7 +84,7 @@ func Queue(ctx context.Context, q store.Querier, f QueueFilter) ([]adminwire.Que
 	if err != nil {
 		return nil, err
 	}
-	view, err := newFleetView(ctx, q, f.Scope)
+	view, err := newFleetView(ctx, q, f.Scope, f.Now)
 	if err != nil {
 		return nil, err
 	}

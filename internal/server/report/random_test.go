@@ -112,7 +112,7 @@ func decideAny(rt *rapid.T, f *floor, run string) {
 }
 
 func everyJobSaysWhy(rt *rapid.T, f *floor, run string) {
-	x, err := report.Explain(f.t.Context(), f.db.Read(), run, "")
+	x, err := report.Explain(f.t.Context(), f.db.Read(), run, "", f.millis)
 	must(f.t, err)
 	if x.Status.Terminal() && x.Status != ci.RunSuccess && (x.Reason == nil || x.Reason.Message == "") {
 		rt.Fatalf("the run is %s and says nothing", x.Status)

@@ -186,7 +186,7 @@ func TestExplainTellsThePlaceInAFanOut(t *testing.T) {
 		}
 		must(t, e.Register(t.Context(), engine.Registration{RunID: "w", OrgID: "default", RoutingKey: "k", Provider: "local", Repo: "app", Ref: "main", SHA: "abc",
 			TriggerEvent: "push", Plan: plan.Plan{Workflow: "ci", Jobs: []plan.Job{child("a", false), child("c", true), child("b", true)}}}))
-		why, err := report.Explain(t.Context(), db.Read(), "w", "")
+		why, err := report.Explain(t.Context(), db.Read(), "w", "", 0)
 		must(t, err)
 		const want = "waits for a place: 1 of its fan-out run at a time; now each (a); 1 job before it"
 		if got := why.Jobs[1].Reason; got.Code != ci.ReasonWave || got.Message != want {

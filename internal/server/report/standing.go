@@ -10,6 +10,7 @@ import (
 
 // standing is how the agents that fit a job stand to it.
 type standing struct {
+	clock
 	fitting   []adminwire.Candidate // connected
 	open      []adminwire.Candidate // of those, the ones that are given jobs
 	free      []adminwire.Candidate // of those, the ones that have room
@@ -17,24 +18,25 @@ type standing struct {
 	rebooting []adminwire.Candidate // whose hosts reboot, connected or away for that
 }
 
-func standingOf(candidates []adminwire.Candidate) (s standing) {
-	for _, c := range candidates {
-		if !c.Fits {
+func (c clock) standingOf(candidates []adminwire.Candidate) standing {
+	s := standing{clock: c}
+	for _, a := range candidates {
+		if !a.Fits {
 			continue
 		}
-		connected, reboots := c.AwaySince.IsZero(), !c.RebootUntil.IsZero()
+		connected, reboots := a.AwaySince.IsZero(), !a.RebootUntil.IsZero()
 		if connected {
-			s.fitting = append(s.fitting, c)
+			s.fitting = append(s.fitting, a)
 		}
 		switch {
 		case reboots:
-			s.rebooting = append(s.rebooting, c)
-		case connected && c.Draining:
-			s.drained = append(s.drained, c)
+			s.rebooting = append(s.rebooting, a)
+		case connected && a.Draining:
+			s.drained = append(s.drained, a)
 		case connected:
-			s.open = append(s.open, c)
-			if !c.Full() {
-				s.free = append(s.free, c)
+			s.open = append(s.open, a)
+			if !a.Full() {
+				s.free = append(s.free, a)
 			}
 		}
 	}
@@ -61,7 +63,7 @@ func (s standing) also() (text string) {
 		text += "; " + alsoDrained(s.drained)
 	}
 	if len(s.rebooting) > 0 {
-		text += "; " + reboots(s.rebooting)
+		text += "; " + s.reboots(s.rebooting)
 	}
 	return text
 }
@@ -72,10 +74,10 @@ func (s standing) closed() (code, message string) {
 	case len(s.rebooting) == 0:
 		return ci.ReasonDraining, allDrained(s.drained)
 	case len(s.drained) == 0:
-		return ci.ReasonReboot, allReboot(s.rebooting)
+		return ci.ReasonReboot, s.allReboot(s.rebooting)
 	}
 	return ci.ReasonReboot, fmt.Sprintf("all %d agents that fit get no jobs: %s; the others are connected to nodes that drain, %s",
-		len(s.rebooting)+len(s.drained), reboots(s.rebooting), shortList(nodesOf(s.drained)))
+		len(s.rebooting)+len(s.drained), s.reboots(s.rebooting), shortList(nodesOf(s.drained)))
 }
 
 // allDrained names the nodes that the agents which fit are connected to.
@@ -110,20 +112,20 @@ func nodesOf(agents []adminwire.Candidate) []string {
 }
 
 // allReboot tells that every agent that fits is away for a reboot of its host, or is about to be.
-func allReboot(rebooting []adminwire.Candidate) string {
+func (c clock) allReboot(rebooting []adminwire.Candidate) string {
 	if len(rebooting) == 1 {
-		return fmt.Sprintf("the only agent that fits, %s, gets no jobs: %s", rebooting[0].AgentID, reboots(rebooting))
+		return fmt.Sprintf("the only agent that fits, %s, gets no jobs: %s", rebooting[0].AgentID, c.reboots(rebooting))
 	}
-	return fmt.Sprintf("all %d agents that fit get no jobs: %s", len(rebooting), reboots(rebooting))
+	return fmt.Sprintf("all %d agents that fit get no jobs: %s", len(rebooting), c.reboots(rebooting))
 }
 
 // reboots names the hosts of agents that reboot, and when the last is to be back.
-func reboots(rebooting []adminwire.Candidate) string {
+func (c clock) reboots(rebooting []adminwire.Candidate) string {
 	last := lastReboot(rebooting)
 	if len(rebooting) == 1 {
-		return fmt.Sprintf("host %s reboots%s", rebooting[0].AgentID, clock(", until ", last))
+		return fmt.Sprintf("host %s reboots%s", rebooting[0].AgentID, c.tell(", until ", last))
 	}
-	return fmt.Sprintf("hosts %s reboot%s", shortList(idsOf(rebooting)), clock(", the last until ", last))
+	return fmt.Sprintf("hosts %s reboot%s", shortList(idsOf(rebooting)), c.tell(", the last until ", last))
 }
 
 func lastReboot(rebooting []adminwire.Candidate) adminwire.Time {

@@ -34,11 +34,11 @@ func (v fleetView) reason(w waiting) ci.Reason {
 	case w.entry.Status == ci.QueuePending:
 		return v.pending(w)
 	case w.entry.Status == ci.QueueRecovering && !w.started && w.ackUntil != 0:
-		return unanswered(agent, w)
+		return v.unanswered(agent, w)
 	case w.entry.Status == ci.QueueRecovering:
-		return recovering(agent, w)
+		return v.recovering(agent, w)
 	case w.entry.Status == ci.QueueDispatched:
-		return dispatched(agent, w)
+		return v.dispatched(agent, w)
 	case w.reason != nil:
 		return *w.reason
 	}
@@ -52,20 +52,20 @@ func noReason(status string) ci.Reason {
 
 // unanswered is for a job whose agent is gone and never said that it got the job: it goes to another, and waits only for the
 // end of the connection.
-func unanswered(agent string, w waiting) ci.Reason {
-	return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s left the dispatch unanswered; it is offered again at %s", agent,
-		adminwire.At(w.recoverUntil).Format("15:04:05Z")), map[string]any{"agent": agent, "until": adminwire.At(w.recoverUntil), "started": false})
+func (c clock) unanswered(agent string, w waiting) ci.Reason {
+	return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s left the dispatch unanswered; it is offered again%s", agent,
+		c.tell(" at ", adminwire.At(w.recoverUntil))), map[string]any{"agent": agent, "until": adminwire.At(w.recoverUntil), "started": false})
 }
 
-func recovering(agent string, w waiting) ci.Reason {
-	return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s lost its connection; waiting for it%s", agent, clock(" until ", adminwire.At(w.recoverUntil))),
+func (c clock) recovering(agent string, w waiting) ci.Reason {
+	return ci.NewReason(ci.ReasonRecovering, fmt.Sprintf("agent %s lost its connection; waiting for it%s", agent, c.tell(" until ", adminwire.At(w.recoverUntil))),
 		map[string]any{"agent": agent, "until": adminwire.At(w.recoverUntil), "started": w.started})
 }
 
-func dispatched(agent string, w waiting) ci.Reason {
+func (c clock) dispatched(agent string, w waiting) ci.Reason {
 	switch {
 	case w.ackUntil != 0:
-		return ci.NewReason(ci.ReasonAwaitingAck, fmt.Sprintf("sent to agent %s, which has%s to answer", agent, clock(" until ", adminwire.At(w.ackUntil))),
+		return ci.NewReason(ci.ReasonAwaitingAck, fmt.Sprintf("sent to agent %s, which has%s to answer", agent, c.tell(" until ", adminwire.At(w.ackUntil))),
 			map[string]any{"agent": agent, "until": adminwire.At(w.ackUntil)})
 	case !w.started:
 		return ci.NewReason(reasonStarting, fmt.Sprintf("agent %s has taken it and has not started it yet", agent),
@@ -74,10 +74,10 @@ func dispatched(agent string, w waiting) ci.Reason {
 	since := adminwire.At(w.begun())
 	if w.progress > 0 && w.progressAt > 0 && w.lastSign-w.progressAt >= stalledAfter.Milliseconds() {
 		return ci.NewReason(reasonStalled, fmt.Sprintf("with agent %s%s; the agent is alive, and nothing has come of the job%s",
-			agent, clock(" since ", since), clock(" since ", adminwire.At(w.progressAt))),
+			agent, c.tell(" since ", since), c.tell(" since ", adminwire.At(w.progressAt))),
 			map[string]any{"agent": agent, "since": since, "lastSign": adminwire.At(w.lastSign), "lastProgress": adminwire.At(w.progressAt)})
 	}
-	return ci.NewReason(reasonRunning, fmt.Sprintf("with agent %s%s", agent, clock(" since ", since)),
+	return ci.NewReason(reasonRunning, fmt.Sprintf("with agent %s%s", agent, c.tell(" since ", since)),
 		map[string]any{"agent": agent, "since": since, "lastSign": adminwire.At(w.lastSign)})
 }
 
@@ -85,19 +85,25 @@ func dispatched(agent string, w waiting) ci.Reason {
 // it is when it was given the job.
 func (w waiting) begun() int64 { return cmp.Or(w.startedAt, w.claimed) }
 
-// clock tells a time of day behind a word, and nothing where there is no time.
-func clock(word string, at adminwire.Time) string {
-	if at.IsZero() {
+// clock is the moment at which somebody asks, epoch milliseconds. What is told of other times goes by it.
+type clock int64
+
+// tell tells a time of day behind a word, with its date where that is not today's, and nothing where there is no time.
+func (c clock) tell(word string, at adminwire.Time) string {
+	switch {
+	case at.IsZero():
 		return ""
+	case at.Format(time.DateOnly) == adminwire.At(int64(c)).Format(time.DateOnly):
+		return word + at.Format("15:04:05Z")
 	}
-	return word + at.Format("15:04:05Z")
+	return word + day(at)
 }
 
 // pending says what a job waits for that no agent has.
 func (v fleetView) pending(w waiting) ci.Reason {
 	candidates := v.candidates(w.selector)
 	line := map[string]any{"ahead": w.ahead, "attempts": w.entry.Attempts, "connected": v.connected}
-	s := standingOf(candidates)
+	s := v.standingOf(candidates)
 	s.describe(line)
 	nobody := v.nobodyHas(w.selector)
 	if len(nobody) > 0 {
@@ -114,7 +120,7 @@ func (v fleetView) pending(w waiting) ci.Reason {
 	case len(s.open) == 0:
 		code, message = s.closed()
 	case len(s.free) == 0:
-		code, message = ci.ReasonQueued, fmt.Sprintf("%s; %s in line before it%s", allBusy(s.open, s.others()), plural(w.ahead, "job"), s.also())
+		code, message = ci.ReasonQueued, fmt.Sprintf("%s; %s in line before it%s", v.allBusy(s.open, s.others()), plural(w.ahead, "job"), s.also())
 	default:
 		code, message = ci.ReasonQueued, fmt.Sprintf("agent %s fits and is free; %s in line before it", s.free[0].AgentID, plural(w.ahead, "job"))
 	}
@@ -137,7 +143,7 @@ func (v fleetView) nobodyFits(s label.Selector, nobody []string, candidates []ad
 	}
 	i := slices.IndexFunc(candidates, func(c adminwire.Candidate) bool { return !c.AwaySince.IsZero() })
 	if i >= 0 {
-		message += fmt.Sprintf("; agent %s would fit and is not connected%s", candidates[i].AgentID, clock(" since ", candidates[i].AwaySince))
+		message += fmt.Sprintf("; agent %s would fit and is not connected%s", candidates[i].AgentID, v.tell(" since ", candidates[i].AwaySince))
 	}
 	return message
 }
@@ -152,7 +158,7 @@ func shortList(names []string) string {
 
 // allBusy names the jobs when only one agent fits, since they are then what is waited for; else who has been busy longest.
 // others tells that more fit and get no jobs.
-func allBusy(fitting []adminwire.Candidate, others bool) string {
+func (c clock) allBusy(fitting []adminwire.Candidate, others bool) string {
 	one, many := "fits", "fit"
 	if others {
 		one, many = "fits and gets jobs", "fit and get jobs"
@@ -160,19 +166,19 @@ func allBusy(fitting []adminwire.Candidate, others bool) string {
 	if len(fitting) == 1 {
 		jobs := make([]string, len(fitting[0].Busy))
 		for i, o := range fitting[0].Busy {
-			jobs[i] = occupant(o)
+			jobs[i] = c.occupant(o)
 		}
 		return fmt.Sprintf("the only agent that %s, %s, is busy with %s", one, fitting[0].AgentID, strings.Join(jobs, ", "))
 	}
 	longest := slices.MinFunc(fitting, func(a, b adminwire.Candidate) int { return a.Busy[0].Since.Compare(b.Busy[0].Since.Time) })
-	return fmt.Sprintf("all %d agents that %s are busy, %s the longest with %s", len(fitting), many, longest.AgentID, occupant(longest.Busy[0]))
+	return fmt.Sprintf("all %d agents that %s are busy, %s the longest with %s", len(fitting), many, longest.AgentID, c.occupant(longest.Busy[0]))
 }
 
-func occupant(o adminwire.Occupant) string {
+func (c clock) occupant(o adminwire.Occupant) string {
 	if o.RunID == "" {
-		return fmt.Sprintf("%s%s", o.JobName, clock(" since ", o.Since))
+		return fmt.Sprintf("%s%s", o.JobName, c.tell(" since ", o.Since))
 	}
-	return fmt.Sprintf("%s of run %s%s", o.JobName, o.RunID, clock(" since ", o.Since))
+	return fmt.Sprintf("%s of run %s%s", o.JobName, o.RunID, c.tell(" since ", o.Since))
 }
 
 // again tells of the deliveries that came to nothing, in the words in which the last was taken back.
