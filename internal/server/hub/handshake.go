@@ -24,6 +24,7 @@ var selfReported = []string{"kici:os:", "kici:arch:", "kici:host:"}
 const (
 	maxAgentID    = 256
 	maxLabels     = 256
+	maxLabel      = 512 // bytes; kici:host: and the longest name of a host, or kici:scaler: and such a name, fit in
 	maxProperties = 256
 )
 
@@ -284,7 +285,9 @@ func or(s, otherwise string) string {
 }
 
 func plausible(m wire.AgentRegister) bool {
-	return m.AgentID != "" && len(m.AgentID) <= maxAgentID && len(m.Labels) <= maxLabels && len(m.Properties) <= maxProperties
+	long := func(l string) bool { return len(l) > maxLabel }
+	return m.AgentID != "" && len(m.AgentID) <= maxAgentID && len(m.Labels) <= maxLabels && !slices.ContainsFunc(m.Labels, long) &&
+		len(m.Properties) <= maxProperties
 }
 
 // gate gives the reason for which a token does not admit this agent, or "".

@@ -50,6 +50,10 @@ func TestHandshake(t *testing.T) {
 		{name: "registration breaks its shape", frames: []string{request, `{"type":"agent.register","messageId":"m","agentId":"a"}`}, want: []string{"auth.success", closes(4003, "First message must be agent.register")}},
 		{name: "a second auth.request", frames: []string{request, request}, want: []string{"auth.success", closes(4003, "First message must be agent.register")}},
 		{name: "empty agent id", frames: []string{request, `{"type":"agent.register","messageId":"m","agentId":"","labels":[]}`}, want: []string{"auth.success", "error", closes(4003, "Invalid message")}},
+		{name: "the longest label", options: []option{noAuth}, frames: []string{labelled(`"`+strings.Repeat("l", maxLabel)+`"`, "")}, want: []string{"register.ack"}},
+		{name: "a label that is too long", options: []option{noAuth}, frames: []string{labelled(`"linux","`+strings.Repeat("l", maxLabel+1)+`"`, "")}, want: []string{"error", closes(4003, "Invalid message")}},
+		{name: "a label is measured in bytes", options: []option{noAuth}, frames: []string{labelled(`"`+strings.Repeat("ä", maxLabel/2+1)+`"`, "")}, want: []string{"error", closes(4003, "Invalid message")}},
+		{name: "labels of the longest names of host and agent", options: []option{noAuth}, frames: []string{labelled(`"kici:host:`+strings.Repeat("h", 255)+`","kici:scaler:`+strings.Repeat("s", 256)+`"`, "")}, want: []string{"register.ack"}},
 		{name: "no auth.request in time", options: []option{func(d *Deps) { d.Settings.AuthTimeout = time.Millisecond }}, want: []string{closes(4002, "Auth timeout")}},
 		{name: "no registration in time", options: []option{func(d *Deps) { d.Settings.RegisterTimeout = time.Millisecond }}, frames: []string{request}, want: []string{"auth.success", closes(4002, "Registration timeout")}},
 
