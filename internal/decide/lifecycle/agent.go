@@ -260,7 +260,7 @@ func AgentGone(run Run, job Job, d Departure, now int64) Outcome {
 	}
 	switch {
 	case job.stopping(run) && (d.SingleUse || !job.Row.mayRun(d.Fences) || run.Cancel == nil || run.Cancel.Forced):
-		return cancelHere(run, job, now)
+		return cancelUnheard(run, job, d.Fences, now)
 	case job.stopping(run) && job.Row.Status != ci.QueueRecovering:
 		return recovering(job, agent, d.Deadline) // it cleans up, connected or not
 	case d.SingleUse && !job.Row.mayRun(d.Fences):
@@ -303,7 +303,7 @@ func RecoveryExpired(run Run, job Job, reboots bool, now int64) Outcome {
 	}
 	switch {
 	case run.Cancel != nil:
-		return cancelHere(run, job, now)
+		return cancelUnheard(run, job, true, now)
 	case !job.Row.Started && job.Row.Unanswered:
 		return Undelivered(run, job, job.Row.AgentID, ackExpired, now)
 	}

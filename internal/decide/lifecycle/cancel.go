@@ -1,6 +1,11 @@
 package lifecycle
 
-import "kici/internal/core/ci"
+import (
+	"encoding/json"
+	"fmt"
+
+	"kici/internal/core/ci"
+)
 
 // CancelRun decides about the wish that a run ends. open are its jobs that have not. Jobs that an agent took are stopped by
 // it, and the run is cancelling until the last has answered; all others are cancelled at once. Asking again is harmless,
@@ -19,7 +24,7 @@ func CancelRun(run Run, open []Job, wish Cancel, now int64) Outcome {
 	o := Outcome{Run: &RunChange{Cancel: &wish}}
 	for _, job := range open {
 		if !reachable(job) {
-			part := cancelHere(run, job, now)
+			part := cancelUnheard(run, job, true, now)
 			o.Jobs, o.Rows, o.Ended = append(o.Jobs, part.Jobs...), append(o.Rows, part.Rows...), append(o.Ended, part.Ended...)
 			if sent(job) {
 				o.Effects = append(o.Effects, cancelFrame(run, job))
@@ -55,6 +60,32 @@ func cancelHere(run Run, job Job, now int64) Outcome {
 	return o
 }
 
+// cancelUnheard ends a job whose agent will not be heard any more. Where it may run there still, its reason names the agent
+// that should have stopped it: somebody may have to look after what it left. fences is that of Departure.
+func cancelUnheard(run Run, job Job, fences bool, now int64) Outcome {
+	o := cancelHere(run, job, now)
+	if !job.Row.active() || !job.Row.mayRun(fences) {
+		return o
+	}
+	for i, c := range o.Jobs {
+		o.Jobs[i].Reason = unconfirmed(*c.Reason, job.Row.AgentID)
+		o.Jobs[i].Error = o.Jobs[i].Reason.Message
+	}
+	return o
+}
+
+// unconfirmed is why a job was to end, with the agent that has not said that it did.
+func unconfirmed(why ci.Reason, agent string) *ci.Reason {
+	details := map[string]any{}
+	var known map[string]json.RawMessage
+	_ = json.Unmarshal(why.Details, &known) // there may be none
+	for name, value := range known {
+		details[name] = value
+	}
+	details["agent"] = agent
+	return reasonOf(why.Code, fmt.Sprintf("%s (agent %s did not confirm that it stopped)", why.Message, agent), details)
+}
+
 func cancelFrame(run Run, job Job) CancelJob {
 	return CancelJob{
 		AgentID: job.Row.AgentID, JobID: job.ID, Reason: run.Cancel.Reason.Message,
@@ -87,10 +118,7 @@ func CancelOverdue(run Run, open []Job, p Patience, now int64) Outcome {
 	}
 	var o Outcome
 	for _, job := range open {
-		part := cancelHere(run, job, now)
-		for i := range part.Jobs {
-			part.Jobs[i].Reason = reasonOf(ci.ReasonCancelled, run.Cancel.Reason.Message+" (the agent did not confirm that it stopped)", nil)
-		}
+		part := cancelUnheard(run, job, true, now)
 		o.Jobs, o.Rows, o.Ended = append(o.Jobs, part.Jobs...), append(o.Rows, part.Rows...), append(o.Ended, part.Ended...)
 	}
 	return o

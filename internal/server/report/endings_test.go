@@ -44,6 +44,54 @@ var endings = []struct {
 		_, err := f.Cancel(f.t.Context(), "r", "api_key:t-1", "", false)
 		must(f.t, err)
 	}, "run cancelled via API (api_key:t-1)", "run cancelled via API"},
+	{"it is cancelled and its agent stays silent", func(f *floor) {
+		f.cancels("r")
+		for range 2 { // force, then giving up
+			f.millis += hour
+			must(f.t, f.SweepOnce(f.t.Context()))
+		}
+	}, "run cancelled via API (api_key:t-1)", "run cancelled via API (agent a-1 did not confirm that it stopped)"},
+	{"it is cancelled and its agent goes and stays away", func(f *floor) {
+		f.cancels("r")
+		must(f.t, f.Lost(f.t.Context(), "a-1", "c", false))
+		f.millis += hour
+		must(f.t, f.SweepOnce(f.t.Context()))
+	}, "run cancelled via API (api_key:t-1)", "run cancelled via API (agent a-1 did not confirm that it stopped)"},
+	{"it is to be killed and its agent goes", func(f *floor) {
+		f.cancels("r")
+		_, err := f.Cancel(f.t.Context(), "r", "api_key:t-1", "", true)
+		must(f.t, err)
+		must(f.t, f.Lost(f.t.Context(), "a-1", "c", false))
+	}, "run cancelled via API (api_key:t-1)", "run cancelled via API (agent a-1 did not confirm that it stopped)"},
+	{"it is cancelled while its agent is away", func(f *floor) {
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
+		f.starts("id-one", "a-1")
+		must(f.t, f.Lost(f.t.Context(), "a-1", "c", false))
+		_, err := f.Cancel(f.t.Context(), "r", "api_key:t-1", "", false)
+		must(f.t, err)
+	}, "run cancelled via API (api_key:t-1)", "run cancelled via API (agent a-1 did not confirm that it stopped)"},
+	{"it is cancelled and its agent confirms", func(f *floor) {
+		f.cancels("r")
+		f.reports("id-one", "a-1", ci.JobCancelled, "")
+	}, "run cancelled via API (api_key:t-1)", "run cancelled via API"},
+	{"it is cancelled before its agent took it", func(f *floor) {
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
+		f.claim("id-one", "a-1", 1)
+		_, err := f.Cancel(f.t.Context(), "r", "api_key:t-1", "", false)
+		must(f.t, err)
+	}, "run cancelled via API (api_key:t-1)", "run cancelled via API"},
+	{"its workflow's time is over and its agent stays silent", func(f *floor) {
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}, TimeoutMs: hour / 2})
+		f.starts("id-one", "a-1")
+		f.millis += hour/2 + 1
+		must(f.t, f.JobBeat(f.t.Context(), "a-1", wire.JobHeartbeat{JobID: "id-one"}))
+		for range 3 {
+			must(f.t, f.SweepOnce(f.t.Context()))
+			must(f.t, f.FollowOnce(f.t.Context()))
+			f.millis += hour
+		}
+	}, "workflow_timeout: run exceeded the workflow timeout of 1800000ms (server)",
+		"workflow_timeout: run exceeded the workflow timeout of 1800000ms (agent a-1 did not confirm that it stopped)"},
 	{"somebody cancels it whose token has a name", func(f *floor) {
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
 		must(f.t, f.db.Write(f.t.Context(), func(ctx context.Context, tx *store.Tx) error {
@@ -143,6 +191,15 @@ var endings = []struct {
 	{"the queue was full", func(f *floor) {
 		f.register("r", plan.Plan{InitFailure: &ci.InitFailure{Scope: ci.ScopeRun, Category: ci.InitEnvironmentRules, Message: "no"}})
 	}, "no", ""},
+}
+
+// cancels has a job start and its run be cancelled.
+func (f *floor) cancels(run string) {
+	f.t.Helper()
+	f.register(run, plan.Plan{Jobs: []plan.Job{job("one", on("linux"))}})
+	f.starts("id-one", "a-1")
+	_, err := f.Cancel(f.t.Context(), run, "api_key:t-1", "", false)
+	must(f.t, err)
 }
 
 func bound(j plan.Job, names ...string) plan.Job {
