@@ -17,6 +17,7 @@ import (
 type fleetView struct {
 	clock
 	known     []fleet.Agent
+	agents    map[string]fleet.Agent // the same by id
 	connected int
 	draining  map[string]bool // nodes whose agents get no jobs now
 	labels    map[string]bool // of connected agents
@@ -34,11 +35,12 @@ func newFleetView(ctx context.Context, q store.Querier, scope string, now int64)
 	if err != nil {
 		return fleetView{}, err
 	}
-	v := fleetView{clock: clock(now), known: agents, draining: map[string]bool{}, labels: map[string]bool{}, judged: map[string][]adminwire.Candidate{}}
+	v := fleetView{clock: clock(now), known: agents, agents: map[string]fleet.Agent{}, draining: map[string]bool{}, labels: map[string]bool{}, judged: map[string][]adminwire.Candidate{}}
 	for _, n := range nodes {
 		v.draining[n.ID] = n.Draining
 	}
 	for _, a := range agents {
+		v.agents[a.ID] = a
 		if !a.Connected() {
 			continue
 		}

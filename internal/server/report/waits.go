@@ -10,6 +10,7 @@ import (
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
+	"kici/internal/core/wire"
 )
 
 // The codes of what only this room tells: where a job is that neither waits nor has ended.
@@ -17,12 +18,20 @@ const (
 	reasonRunning  = "running"
 	reasonStarting = "starting"
 	reasonStalled  = "stalled"
+	reasonSilent   = "silent"
 	reasonUnknown  = "unknown"
 )
 
 // stalledAfter is how long an agent may be alive and count nothing of a job before people are told. It is no fault: a step
 // may work in silence.
 const stalledAfter = 5 * time.Minute
+
+// How often something is stored of an agent that has a job: the sign of a running job is due at this pace from agents with
+// fast-beat, at the other from those without, which is that of an agent's own signs in the fleet, too.
+const (
+	signEvery     = time.Minute
+	fastSignEvery = 10 * time.Second
+)
 
 // reason says why a queue row stands where it does.
 func (v fleetView) reason(w waiting) ci.Reason {
@@ -62,23 +71,43 @@ func (c clock) recovering(agent string, w waiting) ci.Reason {
 		map[string]any{"agent": agent, "until": adminwire.At(w.recoverUntil), "started": w.started})
 }
 
-func (c clock) dispatched(agent string, w waiting) ci.Reason {
+func (v fleetView) dispatched(agent string, w waiting) ci.Reason {
 	switch {
 	case w.ackUntil != 0:
-		return ci.NewReason(ci.ReasonAwaitingAck, fmt.Sprintf("sent to agent %s, which has%s to answer", agent, c.tell(" until ", adminwire.At(w.ackUntil))),
+		return ci.NewReason(ci.ReasonAwaitingAck, fmt.Sprintf("sent to agent %s, which has%s to answer", agent, v.tell(" until ", adminwire.At(w.ackUntil))),
 			map[string]any{"agent": agent, "until": adminwire.At(w.ackUntil)})
 	case !w.started:
-		return ci.NewReason(reasonStarting, fmt.Sprintf("agent %s has taken it and has not started it yet", agent),
+		why := ci.NewReason(reasonStarting, fmt.Sprintf("agent %s has taken it and has not started it yet", agent),
 			map[string]any{"agent": agent, "since": adminwire.At(w.claimed)})
+		return v.silent(why, agent, w, signEvery)
 	}
 	since := adminwire.At(w.begun())
+	every := signEvery
+	if slices.Contains(v.agents[agent].Features, wire.FeatureFastBeat) {
+		every = fastSignEvery
+	}
+	running := ci.NewReason(reasonRunning, fmt.Sprintf("with agent %s%s", agent, v.tell(" since ", since)),
+		map[string]any{"agent": agent, "since": since, "lastSign": adminwire.At(w.lastSign)})
+	if why := v.silent(running, agent, w, every); why.Code == reasonSilent {
+		return why
+	}
 	if w.progress > 0 && w.progressAt > 0 && w.lastSign-w.progressAt >= stalledAfter.Milliseconds() {
 		return ci.NewReason(reasonStalled, fmt.Sprintf("with agent %s%s; the agent is alive, and nothing has come of the job%s",
-			agent, c.tell(" since ", since), c.tell(" since ", adminwire.At(w.progressAt))),
+			agent, v.tell(" since ", since), v.tell(" since ", adminwire.At(w.progressAt))),
 			map[string]any{"agent": agent, "since": since, "lastSign": adminwire.At(w.lastSign), "lastProgress": adminwire.At(w.progressAt)})
 	}
-	return ci.NewReason(reasonRunning, fmt.Sprintf("with agent %s%s", agent, c.tell(" since ", since)),
-		map[string]any{"agent": agent, "since": since, "lastSign": adminwire.At(w.lastSign)})
+	return running
+}
+
+// silent adds to a reason since when nothing has been heard of the agent, where that is longer than two of its signs take. What is
+// stored of it is the signs of its job and, once a minute, those of the agent.
+func (v fleetView) silent(why ci.Reason, agent string, w waiting, every time.Duration) ci.Reason {
+	heard := max(w.lastSign, w.begun(), v.agents[agent].LastSeenAt)
+	if heard == 0 || int64(v.clock)-heard <= 2*every.Milliseconds() {
+		return why
+	}
+	return ci.NewReason(reasonSilent, fmt.Sprintf("%s; nothing has been heard of the agent%s", why.Message, v.tell(" since ", adminwire.At(heard))),
+		map[string]any{"agent": agent, "since": adminwire.At(w.begun()), "lastSign": adminwire.At(w.lastSign), "lastHeard": adminwire.At(heard)})
 }
 
 // begun is when a job that an agent has started did so. An agent may come back with one whose start it never told; then

@@ -7,6 +7,8 @@ import (
 
 	"kici/internal/core/adminwire"
 	"kici/internal/core/ci"
+	"kici/internal/core/wire"
+	"kici/internal/server/fleet"
 )
 
 // A day is one of UTC.
@@ -25,6 +27,43 @@ func TestATimeOfDayIsToldAloneOnItsDayOnly(t *testing.T) {
 	} {
 		if got := clock(tt.now).tell(" since ", adminwire.At(tt.at)); got != tt.want {
 			t.Errorf("at %d of %d: %q, want %q", tt.now, tt.at, got, tt.want)
+		}
+	}
+}
+
+// An agent that is away is known to be only once it has been silent for long enough. Before, who asks sees since when.
+func TestAnAgentThatIsNotHeardOfIsTold(t *testing.T) {
+	const now = 1_000_000 // 00:16:40Z
+	agent := "a-1"
+	fast := fleet.Agent{ID: agent, Features: []string{wire.FeatureFastBeat}}
+	seen := func(a fleet.Agent, at int64) fleet.Agent { a.LastSeenAt = at; return a }
+	running := func(sign int64) waiting { return waiting{started: true, startedAt: 60_000, lastSign: sign} }
+	const told, silent = "with agent a-1 since 00:01:00Z", "with agent a-1 since 00:01:00Z; nothing has been heard of the agent since "
+	for _, tt := range []struct {
+		name  string
+		agent fleet.Agent
+		w     waiting
+		want  string
+	}{
+		{"fast, two beats", fast, running(now - 20_000), told},
+		{"fast, longer", fast, running(now - 20_001), silent + "00:16:19Z"},
+		{"slow, two beats", fleet.Agent{ID: agent}, running(now - 120_000), told},
+		{"slow, longer", fleet.Agent{ID: agent}, running(now - 120_001), silent + "00:14:39Z"},
+		{"heard of otherwise", seen(fast, now-5000), running(now - 90_000), told},
+		{"heard of otherwise, and not since", seen(fast, now-30_000), running(now - 90_000), silent + "00:16:10Z"},
+		{"never a sign", fast, waiting{started: true, startedAt: 60_000}, silent + "00:01:00Z"},
+		{"forgotten", fleet.Agent{ID: "a-2"}, running(now - 120_001), silent + "00:14:39Z"},
+		{"stalled, and then silent", fast, waiting{started: true, startedAt: 60_000, progress: 3, progressAt: 61_000, lastSign: now - 60_000}, silent + "00:15:40Z"},
+		{"a clock that is behind", fast, running(now + 60_000), told},
+		{"taken, within two touches", seen(fast, now-120_000), waiting{claimed: now - 200_000}, "agent a-1 has taken it and has not started it yet"},
+		{"taken", seen(fast, now-120_001), waiting{claimed: now - 200_000},
+			"agent a-1 has taken it and has not started it yet; nothing has been heard of the agent since 00:14:39Z"},
+		{"just taken", seen(fast, now-300_000), waiting{claimed: now - 1000}, "agent a-1 has taken it and has not started it yet"},
+	} {
+		tt.w.entry.AgentID, tt.w.entry.Status = &agent, ci.QueueDispatched
+		v := fleetView{clock: now, agents: map[string]fleet.Agent{tt.agent.ID: tt.agent}}
+		if got := v.reason(tt.w); got.Message != tt.want || (got.Code == reasonSilent) != strings.Contains(tt.want, "nothing has been heard") {
+			t.Errorf("%s: %s %q, want %q", tt.name, got.Code, got.Message, tt.want)
 		}
 	}
 }
