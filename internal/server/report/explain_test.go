@@ -203,6 +203,12 @@ var situations = []struct {
 		f.claim("id-build", "a-1", 1)
 		must(f.t, f.Rejected(f.t.Context(), "a-1", "id-build", "busy"))
 	}},
+	{"what its agent needs is away", func(f *floor) {
+		f.agent("a-1", []string{"linux"}, nil)
+		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
+		f.claim("id-build", "a-1", 1)
+		must(f.t, f.Deferred(f.t.Context(), "a-1", "id-build", f.millis))
+	}},
 	{"no answer to a dispatch", func(f *floor) {
 		f.agent("a-1", []string{"linux"}, nil)
 		f.register("r", plan.Plan{Jobs: []plan.Job{job("build", on("linux"))}})
