@@ -26,7 +26,12 @@ import (
 
 // Main runs the tests of a package that uses this one and takes down what Each started. Call it from TestMain.
 func Main(m *testing.M) {
+	kept.begin()
 	code := m.Run()
+	if err := kept.clear(); err != nil {
+		fmt.Fprintln(os.Stderr, "drop test databases:", err)
+		code = max(code, 1)
+	}
 	stopPostgres()
 	os.Exit(code)
 }
@@ -109,7 +114,8 @@ func Postgres(t testing.TB) *store.DB {
 	return open(t, store.Options{URL: PostgresURL(t)})
 }
 
-// PostgresURL makes an empty, migrated database and gives its URL, for tests that start server processes.
+// PostgresURL gives the URL of an empty, migrated database, for tests that start server processes. It leads nowhere once the
+// test has ended, though a next one may use the database.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
 	base, err := postgresTemplate()
@@ -119,17 +125,21 @@ func PostgresURL(t testing.TB) string {
 	if err != nil { // it is there and does not start: to skip the tests would pass for having run them
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("kici_test_%s_%d", own, databases.Add(1))
-	if err := adminExec(base, "CREATE DATABASE "+name+" TEMPLATE "+templateName+copyFiles()); err != nil {
-		t.Fatalf("create test database: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := adminExec(base, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
-			t.Errorf("drop test database: %v", err)
+	name, ok := kept.take()
+	if !ok {
+		name = newName()
+		if err := adminExec(base, "CREATE DATABASE "+name+" TEMPLATE "+templateName+copyFiles()); err != nil {
+			t.Fatalf("create test database: %v", err)
 		}
-	})
+	}
+	t.Cleanup(func() { giveBack(t, base, name) })
 	return withDatabase(base, name)
 }
+
+func newName() string { return fmt.Sprintf("kici_test_%s_%d", own, databases.Add(1)) }
+
+// serverVariable names a server to use instead of a private one.
+const serverVariable = "KICI_TEST_POSTGRES_URL"
 
 // errAbsent says that the machine has no PostgreSQL.
 var errAbsent = errors.New("no PostgreSQL")
@@ -152,7 +162,7 @@ var templateName = "kici_template_" + own
 
 // postgresTemplate starts or finds the server and migrates one template database, of which tests get copies.
 var postgresTemplate = sync.OnceValues(func() (string, error) {
-	base := os.Getenv("KICI_TEST_POSTGRES_URL")
+	base := os.Getenv(serverVariable)
 	if base == "" {
 		var err error
 		if base, err = startPostgres(); err != nil {
