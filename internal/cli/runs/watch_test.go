@@ -72,9 +72,8 @@ func goesOn(t *testing.T, verb []string) {
 		ended <- cli.Run(t.Context(), append([]string{"kici", "admin", "runs", verb[0], run}, verb[1:]...),
 			cli.Process{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &complaints, Environ: append(os.Environ(), "KICI_DATA_DIR="+home.Settings.DataDir)})
 	}()
-	if verb[0] == "watch" {
-		servertest.Await(t, "the first picture", func() bool { return strings.Contains(out.String(), "running") }, out.String)
-	}
+	sign := map[string]string{"watch": "running", "logs": "line 0"}[verb[0]]
+	servertest.Await(t, "a sign that it looks on", func() bool { return strings.Contains(out.String(), sign) }, out.String)
 	first.Stop()
 	select { // longer than anybody who looks on waits before the next look
 	case code := <-ended:
