@@ -137,7 +137,7 @@ func (d *Dispatcher) Pass(ctx context.Context) error {
 		return err
 	}
 	lost := map[string]bool{} // connections that ended meanwhile; what was for them is not offered to them again
-	for !d.draining.Load() && !d.unsent.full(d.clock.Millis()) {
+	for !d.draining.Load() && !d.unsent.full(d.clock) {
 		offers, err := d.match(ctx, lost)
 		if err != nil || len(offers) == 0 {
 			return err

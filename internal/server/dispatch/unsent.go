@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"kici/internal/kit/service"
 	"kici/internal/server/engine"
 )
 
@@ -56,8 +57,8 @@ func (u *unsent) rests(jobID string) bool {
 }
 
 // full tells that too many jobs rest for any to be offered.
-func (u *unsent) full(now int64) bool {
-	return len(u.resting) >= maxResting && u.wake(now) >= maxResting
+func (u *unsent) full(clock service.Clock) bool {
+	return len(u.resting) >= maxResting && u.wake(clock.Millis()) >= maxResting
 }
 
 // giveBack takes back the claims that came to nothing. Until that is stored nothing else is claimed, so there are no more of
