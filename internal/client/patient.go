@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"kici/internal/kit/service"
 )
 
 // patience is how long a patient client waits for a server that is away: a restart takes seconds.
@@ -51,12 +53,8 @@ func (c *Client) asking(ctx context.Context, ask func() error) error {
 		if err == nil || !away(err) || time.Now().Add(wait).After(until) {
 			return err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !service.Sleep(ctx, wait) {
 			return context.Cause(ctx)
-		case <-timer.C:
 		}
 	}
 }
