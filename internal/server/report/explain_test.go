@@ -327,27 +327,11 @@ var situations = []struct {
 		}
 	}},
 	{"concurrency, and its agent is away", func(f *floor) {
-		for i, run := range []string{"first", "r"} {
-			agent := fmt.Sprint("a-", i)
-			f.agent(agent, []string{run}, nil)
-			wait := false
-			f.register(run, plan.Plan{Jobs: []plan.Job{job(run, on(run))}, Concurrency: &lockfile.Concurrency{HasGroup: true, CancelInProgress: &wait}})
-			f.starts("id-"+run, agent)
-			_, err := engine.Groups{Engine: f.Engine}.Report(f.t.Context(), agent, true, wire.ConcurrencyReport{MessageID: run, RunID: run, JobID: "id-" + run, Group: "deploy"})
-			must(f.t, err)
-		}
+		f.lineUp()
 		must(f.t, f.Lost(f.t.Context(), "a-1", "c", false))
 	}},
 	{"concurrency passed", func(f *floor) {
-		for i, run := range []string{"first", "r"} {
-			agent := fmt.Sprint("a-", i)
-			f.agent(agent, []string{run}, nil)
-			wait := false
-			f.register(run, plan.Plan{Jobs: []plan.Job{job(run, on(run))}, Concurrency: &lockfile.Concurrency{HasGroup: true, CancelInProgress: &wait}})
-			f.starts("id-"+run, agent)
-			_, err := engine.Groups{Engine: f.Engine}.Report(f.t.Context(), agent, true, wire.ConcurrencyReport{MessageID: run, RunID: run, JobID: "id-" + run, Group: "deploy"})
-			must(f.t, err)
-		}
+		f.lineUp()
 		f.millis += 1000
 		f.reports("id-first", "a-0", ci.JobSuccess, "")
 	}},
@@ -450,6 +434,19 @@ var situations = []struct {
 		}
 		f.register("r", plan.Plan{Jobs: jobs})
 	}},
+}
+
+// lineUp has run r, on agent a-1, wait for the place in its group that run first, on a-0, has.
+func (f *floor) lineUp() {
+	for i, run := range []string{"first", "r"} {
+		agent := fmt.Sprint("a-", i)
+		f.agent(agent, []string{run}, nil)
+		wait := false
+		f.register(run, plan.Plan{Jobs: []plan.Job{job(run, on(run))}, Concurrency: &lockfile.Concurrency{HasGroup: true, CancelInProgress: &wait}})
+		f.starts("id-"+run, agent)
+		_, err := engine.Groups{Engine: f.Engine}.Report(f.t.Context(), agent, true, wire.ConcurrencyReport{MessageID: run, RunID: run, JobID: "id-" + run, Group: "deploy"})
+		must(f.t, err)
+	}
 }
 
 // The golden files are the API's answers, the same on both engines.
