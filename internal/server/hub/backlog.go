@@ -13,8 +13,8 @@ const (
 	maxBacklogBytes = 1 << 20
 )
 
-// backlog are the frames of a connection that wait to be applied while its reader goes on, in their order. What an agent
-// says of a job in a row is applied in one transaction, and under load that is most of what it says. Whoever applies them
+// backlog are the frames of a connection that wait to be applied while its reader goes on, in their order but for stretch. What
+// an agent says of a job in a row is applied in one transaction, and under load that is most of what it says. Whoever applies them
 // is there only while there are some: most connections have none.
 type backlog struct {
 	mu     sync.Mutex
@@ -107,27 +107,49 @@ func (b *backlog) supersede() {
 // applyInOrder applies also what was read of a connection that is being closed: not every agent sends it again.
 func (c *conn) applyInOrder(frames []wire.Message) error {
 	for len(frames) > 0 {
-		next := words(frames)
-		if err := c.apply(next...); err != nil {
+		chunks, words, rest := stretch(frames)
+		for _, chunk := range chunks {
+			if err := c.apply(chunk); err != nil {
+				return err
+			}
+		}
+		if err := c.apply(words...); err != nil {
 			return err
 		}
-		frames = frames[len(next):]
+		frames = rest
 	}
 	return nil
 }
 
-// words are the first frames that are applied together: what is said of the state of one job and of its steps in a row, up
-// to the end of the job. Any other frame stands alone.
-func words(frames []wire.Message) []wire.Message {
-	first, last := jobOfWord(frames[0])
-	n := 1
-	for ; first != "" && !last && n < len(frames); n++ {
-		var job string
-		if job, last = jobOfWord(frames[n]); job != first {
-			break
+// stretch are the first frames that are applied together: what is said of the state of one job and of its steps in a row, up
+// to the end of the job. What their log says in between is applied before them, so that it does not keep them apart: lines
+// are worth the same whatever became of their step. Any other frame stands alone.
+func stretch(frames []wire.Message) (chunks, words, rest []wire.Message) {
+	var job string
+	for n, m := range frames {
+		chunk, said := m.(wire.LogChunk)
+		about, last := jobOfWord(m)
+		if said {
+			about = chunk.JobID
+		}
+		switch {
+		case n == 0 && about == "":
+			return nil, frames[:1], frames[1:]
+		case n == 0:
+			job = about
+		case about != job:
+			return chunks, words, frames[n:]
+		}
+		if said {
+			chunks = append(chunks, m)
+		} else {
+			words = append(words, m)
+		}
+		if last {
+			return chunks, words, frames[n+1:]
 		}
 	}
-	return frames[:n]
+	return chunks, words, nil
 }
 
 // jobOfWord is the job of whose state or steps a frame tells, "" for another frame; last tells that it is the job's end.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
@@ -14,22 +15,28 @@ import (
 
 func TestWordsAboutOneJobStandTogetherUpToItsEnd(t *testing.T) {
 	s1, s2, other := step("j", "1", "s"), step("j", "2", "s"), step("k", "3", "s")
-	runs, ends, log := status("j", "4", ci.JobRunning), status("j", "5", ci.JobSuccess), chunk("j", 0, "6", "x")
-	for name, tt := range map[string]struct {
-		frames []wire.Message
-		want   int
-	}{
-		"one":                       {[]wire.Message{s1}, 1},
-		"states and steps":          {[]wire.Message{runs, s1, s2}, 3},
-		"nothing after the end":     {[]wire.Message{s1, ends, s2}, 2},
-		"the end first":             {[]wire.Message{ends, s2}, 1},
-		"another job":               {[]wire.Message{s1, other, s2}, 1},
-		"a log between":             {[]wire.Message{s1, s2, log, ends}, 2},
-		"another frame, and others": {[]wire.Message{log, s1, s2}, 1},
+	runs, ends, log, more := status("j", "4", ci.JobRunning), status("j", "5", ci.JobSuccess), chunk("j", 0, "6", "x"), chunk("j", 0, "7", "y")
+	others, beat := chunk("k", 0, "8", "z"), wire.Heartbeat{}
+	of := func(m ...wire.Message) []wire.Message { return m }
+	for name, tt := range map[string]struct{ frames, chunks, words []wire.Message }{
+		"one":                    {of(s1), nil, of(s1)},
+		"states and steps":       {of(runs, s1, s2), nil, of(runs, s1, s2)},
+		"nothing after the end":  {of(s1, ends, s2), nil, of(s1, ends)},
+		"no log after the end":   {of(s1, ends, log), nil, of(s1, ends)},
+		"the end first":          {of(ends, s2), nil, of(ends)},
+		"another job":            {of(s1, other, s2), nil, of(s1)},
+		"a log between":          {of(s1, log, s2, more, ends), of(log, more), of(s1, s2, ends)},
+		"a log before":           {of(log, s1, s2), of(log), of(s1, s2)},
+		"a log alone":            {of(log, more), of(log, more), nil},
+		"the log of another job": {of(s1, others, s2), nil, of(s1)},
+		"another frame":          {of(beat, s1, s2), nil, of(beat)},
+		"another frame between":  {of(s1, beat, s2), nil, of(s1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := words(tt.frames); len(got) != tt.want {
-				t.Errorf("%d stand together, want %d", len(got), tt.want)
+			chunks, words, rest := stretch(tt.frames)
+			got := [][]wire.Message{chunks, words, rest}
+			if diff := cmp.Diff([][]wire.Message{tt.chunks, tt.words, tt.frames[len(tt.chunks)+len(tt.words):]}, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}
