@@ -110,13 +110,13 @@ func (r *run) dependant(j *job) lifecycle.Dependant {
 // other, and at last for the run.
 func (r *run) apply(outcomes ...lifecycle.Outcome) {
 	now := time.Now().UnixMilli()
-	var ended []string
+	var ended []lifecycle.Job
 	for _, o := range outcomes {
 		r.take(o)
 		ended = append(ended, o.Ended...)
 	}
 	for ; len(ended) > 0; ended = ended[1:] {
-		j := r.byID(ended[0])
+		j := r.byID(ended[0].ID)
 		if j == nil {
 			continue
 		}
@@ -301,10 +301,12 @@ func (r *run) askedForFailure(j *job) bool {
 func (r *run) leaveOut(j *job) {
 	message := fmt.Sprintf("not begun, since %s failed (--keep-going begins such jobs)", r.failed)
 	reason := ci.NewReason(ci.ReasonCancelled, message, nil)
+	ended := j.state
+	ended.Status = ci.JobCancelled
 	r.apply(lifecycle.Outcome{
 		Rows:  []lifecycle.RowChange{{JobID: j.state.ID, Op: lifecycle.RowExpire, Reason: ci.ReasonCancelled}},
 		Jobs:  []lifecycle.JobChange{{JobID: j.state.ID, Status: ci.JobCancelled, Reason: &reason, Error: message, CompletedAt: time.Now().UnixMilli()}},
-		Ended: []string{j.state.ID},
+		Ended: []lifecycle.Job{ended},
 	})
 }
 

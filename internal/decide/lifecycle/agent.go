@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -68,6 +69,8 @@ type Report struct {
 	Outputs     json.RawMessage // {step: {key: value}}
 	Steps       []StepResult
 	Dropped     []Job // jobs of the same generator that it says are not made any more
+	// BeganAt is when the job began, of an agent that tells of that together with the end; 0 when it does not.
+	BeganAt int64
 }
 
 // jobTimeoutPrefix begins the error of a job that passed its own limit; agents have written it so ever since.
@@ -89,6 +92,10 @@ func Finished(run Run, job Job, r Report, now int64) Outcome {
 	}
 	var o Outcome
 	o.Rows = append(o.Rows, RowChange{JobID: job.ID, Op: RowComplete, Reason: string(r.Status)})
+	told := job.StartedAt == 0 && r.BeganAt != 0
+	if told { // not before the agent had it, whatever its clock says
+		job.StartedAt = min(max(r.BeganAt, job.Row.ClaimedAt), now)
+	}
 	c := o.end(job, r.Status, finishReason(run, r), now)
 	// A job that failed has the outputs of the steps before, which its dependants on failure may read.
 	c.AgentID, c.Name, c.Steps, c.InitFailure, c.Outputs = r.Agent, job.Name, r.Steps, r.InitFailure, r.Outputs
@@ -98,8 +105,11 @@ func Finished(run Run, job Job, r Report, now int64) Outcome {
 	for _, d := range r.Dropped {
 		o.drop(run, d, job, now)
 	}
-	if run.Status == ci.RunPending { // the report that it runs was lost or never sent
-		o.Run = &RunChange{Status: ci.RunRunning, StartedAt: now}
+	if told {
+		c.StartedAt = job.StartedAt
+	}
+	if run.Status == ci.RunPending { // the report that it runs came with its end, was lost or never sent
+		o.Run = &RunChange{Status: ci.RunRunning, StartedAt: cmp.Or(c.StartedAt, now)}
 	}
 	return o
 }

@@ -204,14 +204,14 @@ type DropAgent struct {
 func (CancelJob) effect() {}
 func (DropAgent) effect() {}
 
-// Outcome is the decision. Ended lists jobs that became terminal: for each, Ended must be decided next, and Settle when
-// no open job is left.
+// Outcome is the decision. Ended lists jobs that became terminal, as they are then but for their rows and holds: for each,
+// Ended must be decided next, and Settle when no open job is left.
 type Outcome struct {
 	Jobs    []JobChange
 	Rows    []RowChange
 	Run     *RunChange
 	Effects []Effect
-	Ended   []string
+	Ended   []Job
 	// Ignored says why the command changed nothing, for the log. Empty for a replay.
 	Ignored string
 }
@@ -225,7 +225,8 @@ func (o *Outcome) end(job Job, status ci.JobStatus, reason *ci.Reason, now int64
 		c.Error = ci.CutText(reason.Message)
 	}
 	o.Jobs = append(o.Jobs, c)
-	o.Ended = append(o.Ended, job.ID)
+	job.Status = status
+	o.Ended = append(o.Ended, job)
 	return &o.Jobs[len(o.Jobs)-1]
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"kici/internal/core/ci"
@@ -96,7 +97,10 @@ func (w *world) apply(o Outcome) {
 		return
 	}
 	for len(ended) > 0 {
-		next := w.job(ended[0])
+		next := w.job(ended[0].ID)
+		if diff := cmp.Diff(*next, ended[0], cmpopts.IgnoreFields(Job{}, "Row", "Holds", "HoldReason", "Deferred", "NeedsSatisfied", "AgentID", "SlotWaiting")); diff != "" {
+			w.t.Fatalf("a job ended otherwise than is stored (-stored +told):\n%s", diff)
+		}
 		ended = ended[1:]
 		follow := Ended(w.aftermath(next), w.now)
 		if diff := cmp.Diff(Ended(w.wholeAftermath(next), w.now), follow); diff != "" {

@@ -234,4 +234,6 @@ func release(o *Outcome, s Job) {
 	}
 }
 
-func endsIn(o Outcome, id string) bool { return slices.Contains(o.Ended, id) }
+func endsIn(o Outcome, id string) bool {
+	return slices.ContainsFunc(o.Ended, func(j Job) bool { return j.ID == id })
+}

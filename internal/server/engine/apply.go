@@ -32,7 +32,7 @@ type AgentEffect struct {
 func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, outcomes ...lifecycle.Outcome) error {
 	tx.After(func() { e.changed(run.ID) })
 	now := e.clock.Millis()
-	var ended []string
+	var ended []lifecycle.Job
 	var news endings
 	for _, o := range outcomes {
 		if err := e.admit(ctx, tx, &run, &o, now); err != nil {
@@ -305,7 +305,7 @@ WHERE run_id = $1 AND completed_at IS NULL`
     agent_id = coalesce($6, agent_id),
     started_at = coalesce(started_at, $7),
     completed_at = CAST($8 AS BIGINT),
-    duration_ms = CAST($8 AS BIGINT) - started_at,
+    duration_ms = CAST($8 AS BIGINT) - coalesce(started_at, CAST($7 AS BIGINT)),
     last_heartbeat_at = coalesce($9, last_heartbeat_at),
     needs_satisfied = needs_satisfied OR $10,
     wave_gated = wave_gated AND NOT CAST($11 AS BOOLEAN),

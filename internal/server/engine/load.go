@@ -162,14 +162,14 @@ func loadOpen(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Job,
 }
 
 // loadAftermath reads what the end of a job concerns, after what else is asked.
-func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID string, first ...store.Ask) (lifecycle.Aftermath, error) {
-	a := lifecycle.Aftermath{Run: run}
+func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, ended lifecycle.Job, first ...store.Ask) (lifecycle.Aftermath, error) {
+	a := lifecycle.Aftermath{Run: run, Job: ended}
 	var dependants []lifecycle.Job
-	// Without its queue row and holds, which are of no more use to it.
-	err := tx.All(ctx, append(first, askJob(tx, jobID, &a.Job), askJobs(&dependants, selectDependants, jobID))...)
-	if err == nil && a.Job.Wave.MaxParallel > 0 {
-		err = tx.All(ctx, askJobs(&a.Siblings, selectSiblings, jobID))
+	asks := append(first, askJobs(&dependants, selectDependants, ended.ID))
+	if ended.Wave.MaxParallel > 0 {
+		asks = append(asks, askJobs(&a.Siblings, selectSiblings, ended.ID))
 	}
+	err := tx.All(ctx, asks...)
 	if err == nil {
 		a.Dependants, err = loadDependants(ctx, tx, a.Job, dependants)
 	}
@@ -177,7 +177,7 @@ func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, jobID s
 		err = loadHelped(ctx, tx, &a)
 	}
 	if err != nil {
-		return a, fmt.Errorf("load what the end of job %s concerns: %w", jobID, err)
+		return a, fmt.Errorf("load what the end of job %s concerns: %w", ended.ID, err)
 	}
 	return a, nil
 }

@@ -26,6 +26,7 @@ func (e *Engine) Reported(ctx context.Context, agentID string, of Owned, words .
 			data[i] = wire.ParseJobData(m.Data)
 		}
 	}
+	ran, told := ranFor(words)
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
 		var run lifecycle.Run
 		var job lifecycle.Job
@@ -41,7 +42,14 @@ func (e *Engine) Reported(ctx context.Context, agentID string, of Owned, words .
 			case wire.StepStatus:
 				err = e.stepReported(ctx, tx, agentID, of, m)
 			case wire.JobStatus:
-				err = e.jobReported(ctx, tx, agentID, run, job, m, data[i])
+				if told && m.State == ci.JobRunning {
+					continue // its end says so, too
+				}
+				r := report(agentID, m, data[i])
+				if told && m.State.Terminal() {
+					r.BeganAt = e.clock.Millis() - ran
+				}
+				err = e.jobReported(ctx, tx, run, job, m, r, data[i])
 				known = false
 			default:
 				err = fmt.Errorf("%s says nothing of a job's state", word.MessageType())
@@ -54,21 +62,39 @@ func (e *Engine) Reported(ctx context.Context, agentID string, of Owned, words .
 	})
 }
 
+// ranFor is how many milliseconds a job ran, by the clock of its agent, of which words tell that it began and then that it
+// ended: what is true in between need not be stored.
+func ranFor(words []wire.Message) (ran int64, told bool) {
+	var began *wire.JobStatus
+	for _, word := range words {
+		m, ok := word.(wire.JobStatus)
+		switch {
+		case !ok:
+		case m.State == ci.JobRunning && began == nil:
+			began = &m
+		case m.State.Terminal() && began != nil:
+			return max(0, m.Timestamp-began.Timestamp), true
+		}
+	}
+	return 0, false
+}
+
 func changesJob(word wire.Message) bool {
 	_, ok := word.(wire.JobStatus)
 	return ok
 }
 
-// jobReported takes the state of a job as its agent has it. States that only the server decides change nothing.
-func (e *Engine) jobReported(ctx context.Context, tx *store.Tx, agentID string, run lifecycle.Run, job lifecycle.Job, m wire.JobStatus, data wire.JobData) error {
+// jobReported takes the state of a job as its agent has it, which for its end is r. States that only the server decides change
+// nothing.
+func (e *Engine) jobReported(ctx context.Context, tx *store.Tx, run lifecycle.Run, job lifecycle.Job, m wire.JobStatus, r lifecycle.Report, data wire.JobData) error {
 	var o lifecycle.Outcome
 	switch m.State {
 	case ci.JobSuccess, ci.JobFailed, ci.JobCancelled:
-		return e.finished(ctx, tx, run, job, m, report(agentID, m, data), data)
+		return e.finished(ctx, tx, run, job, m, r, data)
 	case ci.JobRunning:
-		o = lifecycle.Started(run, job, agentID, e.clock.Millis())
+		o = lifecycle.Started(run, job, r.Agent, e.clock.Millis())
 	case ci.JobCancelling:
-		o = lifecycle.Cancelling(job, agentID)
+		o = lifecycle.Cancelling(job, r.Agent)
 	default:
 		o = lifecycle.Outcome{Ignored: fmt.Sprintf("the state %s is not an agent's to report", m.State)}
 	}

@@ -64,6 +64,24 @@ func TestWordsMeanTheSameTogetherAsOneByOne(t *testing.T) {
 	})
 }
 
+// What an agent could not say for minutes arrives at once; how long its job ran is still told.
+func TestHowLongAJobRanIsKnownWhereItsLifeIsToldAtOnce(t *testing.T) {
+	each(t, func(b *bench) {
+		b.register("r", job{name: "a"})
+		if !b.claim("r/a", "agent-1") {
+			b.t.Fatal("not claimed")
+		}
+		b.now.Add(60_000)
+		b.must(b.e.Reported(b.t.Context(), "agent-1", engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"},
+			wire.JobStatus{MessageID: "1", JobID: "r/a", State: ci.JobRunning, Timestamp: 5000},
+			wire.JobStatus{MessageID: "2", JobID: "r/a", State: ci.JobSuccess, Timestamp: 25_000}))
+		got := slices.Concat(b.list("SELECT coalesce(duration_ms, -1) || '' FROM execution_jobs"), b.list("SELECT coalesce(duration_ms, -1) || '' FROM execution_runs"))
+		if diff := cmp.Diff([]string{"20000", "20000"}, got); diff != "" {
+			b.t.Error(diff)
+		}
+	})
+}
+
 func TestOfWordsThatCannotAllBeTakenNoneIs(t *testing.T) {
 	each(t, func(b *bench) {
 		b.register("r", job{name: "a"})
