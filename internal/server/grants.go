@@ -29,9 +29,14 @@ type jobSecrets struct {
 	counters *counters
 }
 
+// Ask implements dispatch.Secrets.
+func (s jobSecrets) Ask(jobID string, known *dispatch.Known) store.Ask {
+	return secrets.AskForJob(jobID, &known.RunPublicKey, &known.Flat)
+}
+
 // ForJob resolves at the moment of dispatch.
-func (s jobSecrets) ForJob(ctx context.Context, in engine.Input, agentID string) (dispatch.Grant, error) {
-	grant, err := s.grant(ctx, in, agentID)
+func (s jobSecrets) ForJob(ctx context.Context, in engine.Input, known dispatch.Known, agentID string) (dispatch.Grant, error) {
+	grant, err := s.grant(ctx, in, known, agentID)
 	if unusable(err) {
 		return dispatch.Grant{}, dispatch.Permanent(err)
 	}
@@ -48,7 +53,7 @@ func unusable(err error) bool {
 
 // grant merges, of least weight first: secret outputs, which never take the place of a secret that somebody set, the flat
 // scope, and the contexts in their order.
-func (s jobSecrets) grant(ctx context.Context, in engine.Input, agentID string) (g dispatch.Grant, err error) {
+func (s jobSecrets) grant(ctx context.Context, in engine.Input, known dispatch.Known, agentID string) (g dispatch.Grant, err error) {
 	if in.Kind != ci.KindStandard {
 		return g, nil // it computes what other jobs are made of, and gets no other secret to do so
 	}
@@ -61,15 +66,15 @@ func (s jobSecrets) grant(ctx context.Context, in engine.Input, agentID string) 
 	if g.Secrets, err = s.store.OutputsOf(ctx, in.RunID, in.UpstreamIDs); err != nil {
 		return g, err
 	}
-	if !decide.Withheld(in.Tier) {
-		flat, err := s.store.ResolveFor(ctx, job, in.OrgID, []string{secrets.DefaultScope}, secrets.AskRunPublicKey(in.RunID, &g.RunPublicKey))
+	if known.Flat && !decide.Withheld(in.Tier) {
+		flat, err := s.store.ResolveFor(ctx, job, in.OrgID, []string{secrets.DefaultScope})
 		if err != nil {
 			return g, err
 		}
 		maps.Copy(g.Secrets, flat)
 	}
 	maps.Copy(g.Secrets, merged.Secrets)
-	if g.RunPublicKey == "" {
+	if g.RunPublicKey = known.RunPublicKey; g.RunPublicKey == "" {
 		g.RunPublicKey, err = s.store.RunPublicKey(ctx, in.RunID)
 	}
 	return g, err

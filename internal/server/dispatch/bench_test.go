@@ -28,13 +28,16 @@ const (
 )
 
 // sink is a hub of agents that take everything.
-type sink struct{ agents []dispatch.Agent }
+type sink struct {
+	askNothing
+	agents []dispatch.Agent
+}
 
 func (s sink) Ready() []dispatch.Agent                                  { return s.agents }
 func (s sink) Takes(string) bool                                        { return true }
 func (s sink) Active() int                                              { return 0 }
 func (s sink) Dispatch(context.Context, string, wire.JobDispatch) error { return nil }
-func (sink) ForJob(context.Context, engine.Input, string) (dispatch.Grant, error) {
+func (sink) ForJob(context.Context, engine.Input, dispatch.Known, string) (dispatch.Grant, error) {
 	return dispatch.Grant{}, nil
 }
 

@@ -67,7 +67,21 @@ type Builds interface {
 // Secrets reads what a job is granted at the moment it is given out. An error made with Permanent ends the job; with any other
 // it goes back in line, since the next try may go better.
 type Secrets interface {
-	ForJob(ctx context.Context, in engine.Input, agentID string) (Grant, error)
+	// Ask asks, with the claim of a job, for what ForJob needs of most jobs.
+	Ask(jobID string, known *Known) store.Ask
+	ForJob(ctx context.Context, in engine.Input, known Known, agentID string) (Grant, error)
+}
+
+// Known is what is known of the secrets of a job when it is claimed.
+type Known struct {
+	RunPublicKey string // as in Grant; "" when the run has no key yet
+	Flat         bool   // its organisation has secrets that all of its jobs get
+}
+
+// material is what is read of a job when it is claimed, for its frame.
+type material struct {
+	stored engine.Stored
+	known  Known
 }
 
 // Dispatcher gives pending jobs to this node's agents.
@@ -275,7 +289,7 @@ func vacancies(agents []Agent, held map[string]int) []vacancy {
 // the others have been sent.
 func (d *Dispatcher) give(ctx context.Context, offers []offer, lost map[string]bool) (given int, err error) {
 	now := d.clock.Millis()
-	claimed, stored, err := d.claim(ctx, offers, now)
+	claimed, of, err := d.claim(ctx, offers, now)
 	if err != nil {
 		for _, o := range offers { // it may be stored all the same
 			d.unsent.note(o, now)
@@ -287,7 +301,7 @@ func (d *Dispatcher) give(ctx context.Context, offers []offer, lost map[string]b
 		if !slices.Contains(claimed, o.jobID) {
 			continue
 		}
-		connected, err := d.send(ctx, o.jobID, stored[i], o.agent)
+		connected, err := d.send(ctx, o.jobID, of[i], o.agent)
 		if err != nil {
 			d.unsent.note(o, now)
 			failed = errors.Join(failed, err)
@@ -311,34 +325,34 @@ func (d *Dispatcher) selector(ctx context.Context, id string) (label.Selector, e
 	return s, nil
 }
 
-// claim takes the offered jobs as of now, in one transaction, lists those that it got, and reads what is stored of each offer. A node that
+// claim takes the offered jobs as of now, in one transaction, lists those that it got, and reads what the frame of each offer needs. A node that
 // has begun to drain meanwhile gets none.
-func (d *Dispatcher) claim(ctx context.Context, offers []offer, now int64) (claimed []string, stored []engine.Stored, err error) {
+func (d *Dispatcher) claim(ctx context.Context, offers []offer, now int64) (claimed []string, of []material, err error) {
 	d.claiming.Lock()
 	defer d.claiming.Unlock()
 	if d.draining.Load() {
 		return nil, nil, nil
 	}
 	rows := make([]queue.Offer, len(offers))
-	stored = make([]engine.Stored, len(offers))
-	asks := make([]store.Ask, len(offers))
+	of = make([]material, len(offers))
+	asks := make([]store.Ask, 0, 2*len(offers))
 	for i, o := range offers {
 		rows[i] = queue.Offer{JobID: o.jobID, AgentID: o.agent.ID, Room: o.room}
-		asks[i] = engine.AskStored(o.jobID, &stored[i])
+		asks = append(asks, engine.AskStored(o.jobID, &of[i].stored), d.secrets.Ask(o.jobID, &of[i].known))
 	}
 	err = d.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		claimed, err = queue.ClaimAll(ctx, tx, rows, d.settings.NodeID, queue.Moment{Now: now, AsOf: d.asOf(d.settings.QueueTimeout),
 			AckDeadline: now + d.settings.AckTimeout.Milliseconds()}, asks...)
 		return err
 	})
-	return claimed, stored, err
+	return claimed, of, err
 }
 
 // send builds the frame of a claimed job and writes it, and reports whether the agent's connection stands. A job whose
 // frame can never be built ends with the reason; one whose frame cannot be written goes back in line. After an error the
 // claim is still to be given back.
-func (d *Dispatcher) send(ctx context.Context, jobID string, stored engine.Stored, a Agent) (connected bool, err error) {
-	frame, err := d.frame(ctx, jobID, stored, a)
+func (d *Dispatcher) send(ctx context.Context, jobID string, of material, a Agent) (connected bool, err error) {
+	frame, err := d.frame(ctx, jobID, of, a)
 	if unusable, ok := errors.AsType[*unusableError](err); ok {
 		return true, d.fail(ctx, jobID, unusable)
 	}

@@ -69,9 +69,19 @@ func (h *fakeHub) Dispatch(_ context.Context, connection string, frame wire.JobD
 	return nil
 }
 
-type fakeSecrets struct{ err error }
+type fakeSecrets struct {
+	askNothing
+	err error
+}
 
-func (s fakeSecrets) ForJob(context.Context, engine.Input, string) (dispatch.Grant, error) {
+// askNothing knows nothing of a job when it is claimed.
+type askNothing struct{}
+
+func (askNothing) Ask(string, *dispatch.Known) store.Ask {
+	return store.Ask{Query: "SELECT 1", Row: func(store.Row) error { return nil }}
+}
+
+func (s fakeSecrets) ForJob(context.Context, engine.Input, dispatch.Known, string) (dispatch.Grant, error) {
 	return dispatch.Grant{Secrets: map[string]string{"TOKEN": "hunter2"}, RunPublicKey: "key"}, s.err
 }
 

@@ -37,12 +37,12 @@ func NotInstallable(err error) error {
 
 // frame builds the dispatch of a job: what is stored with it, and what is resolved only now, its secrets and what the
 // jobs that it needs have left.
-func (d *Dispatcher) frame(ctx context.Context, jobID string, stored engine.Stored, a Agent) (wire.JobDispatch, error) {
-	in, err := d.engine.Complete(ctx, stored)
+func (d *Dispatcher) frame(ctx context.Context, jobID string, of material, a Agent) (wire.JobDispatch, error) {
+	in, err := d.engine.Complete(ctx, of.stored)
 	if err != nil {
 		return wire.JobDispatch{}, err
 	}
-	grant, err := d.secrets.ForJob(ctx, in, a.ID)
+	grant, err := d.secrets.ForJob(ctx, in, of.known, a.ID)
 	if err != nil {
 		return wire.JobDispatch{}, fmt.Errorf("secrets of job %s: %w", jobID, err)
 	}

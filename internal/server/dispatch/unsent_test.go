@@ -15,9 +15,12 @@ import (
 )
 
 // awaySecrets has nothing for some jobs, as if the store that has it did not answer.
-type awaySecrets struct{ away map[string]bool }
+type awaySecrets struct {
+	askNothing
+	away map[string]bool
+}
 
-func (s awaySecrets) ForJob(_ context.Context, in engine.Input, _ string) (dispatch.Grant, error) {
+func (s awaySecrets) ForJob(_ context.Context, in engine.Input, _ dispatch.Known, _ string) (dispatch.Grant, error) {
 	if s.away[in.JobID] {
 		return dispatch.Grant{}, errors.New("the vault does not answer")
 	}
@@ -40,7 +43,7 @@ const deferredJob = `pending attempts=0 pending {"code":"dispatch_deferred","mes
 func TestAJobWhoseSecretsAreAwayWaitsAtNoCost(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
-		secrets := awaySecrets{map[string]bool{"j": true}}
+		secrets := awaySecrets{away: map[string]bool{"j": true}}
 		b := newBench(t, db, hub, secrets)
 		b.register("j", on("linux"))
 		b.register("next", on("linux"))
@@ -90,7 +93,7 @@ func TestNothingIsGivenOutBeforeWhatWasNotSentIsGivenBack(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 2, "linux")}}
 		times := 3
-		b := newBenchOf(t, db, hub, awaySecrets{map[string]bool{"j": true}}, func(e *engine.Engine) dispatch.Engine { return forgetful{e, &times} })
+		b := newBenchOf(t, db, hub, awaySecrets{away: map[string]bool{"j": true}}, func(e *engine.Engine) dispatch.Engine { return forgetful{e, &times} })
 		b.register("j", on("linux"))
 		for range times {
 			if err := b.d.Pass(t.Context()); err == nil {

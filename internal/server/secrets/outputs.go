@@ -52,8 +52,8 @@ func (s *Store) RunPublicKey(ctx context.Context, runID string) (string, error) 
 		return "", ErrNotConfigured
 	}
 	var public string
-	err := s.db.Read().All(ctx, AskRunPublicKey(runID, &public))
-	if err == nil && public == "" {
+	err := s.db.Read().QueryRowContext(ctx, selectPublicKey, runID).Scan(&public)
+	if errors.Is(err, sql.ErrNoRows) {
 		public, err = s.giveRunKey(ctx, runID)
 	}
 	if err != nil {
@@ -62,9 +62,10 @@ func (s *Store) RunPublicKey(ctx context.Context, runID string) (string, error) 
 	return public, nil
 }
 
-// AskRunPublicKey asks for the key of a run, if it has one already.
-func AskRunPublicKey(runID string, public *string) store.Ask {
-	return store.Ask{Query: selectPublicKey, Args: []any{runID}, Row: func(r store.Row) error { return r.Scan(public) }}
+// AskForJob asks for the key of a job's run, "" when it has none yet, and whether the job's organisation has secrets that all of
+// its jobs get.
+func AskForJob(jobID string, public *string, flat *bool) store.Ask {
+	return store.Ask{Query: selectForJob, Args: []any{jobID, DefaultScope, sentinel}, Row: func(r store.Row) error { return r.Scan(public, flat) }}
 }
 
 // runKey is a key pair of a run, the private half as it is stored.
@@ -292,7 +293,11 @@ func (s *Store) oldKeys(ctx context.Context, before int64, after string, batch i
 }
 
 const (
-	selectPublicKey  = `SELECT public_key FROM run_ephemeral_keys WHERE run_id = $1`
+	selectPublicKey = `SELECT public_key FROM run_ephemeral_keys WHERE run_id = $1`
+	selectForJob    = `SELECT coalesce(k.public_key, ''),
+		EXISTS (SELECT 1 FROM scoped_secrets s WHERE s.org_id = r.org_id AND s.scope = $2 AND s.key <> $3)
+		FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id LEFT JOIN run_ephemeral_keys k ON k.run_id = j.run_id
+		WHERE j.job_id = $1`
 	selectPrivateKey = `SELECT encrypted_private_key FROM run_ephemeral_keys WHERE run_id = $1`
 	insertRunKey     = `INSERT INTO run_ephemeral_keys (run_id, public_key, encrypted_private_key, key_version, created_at)
 		VALUES ($1, $2, $3, $4, $5) ON CONFLICT (run_id) DO NOTHING`

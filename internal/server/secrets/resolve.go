@@ -28,7 +28,7 @@ func (s *Store) Resolve(ctx context.Context, org string, scopes []string) (map[s
 }
 
 // ResolveFor is Resolve for a known job: of allowed resolutions one run in a hundred is audited.
-func (s *Store) ResolveFor(ctx context.Context, job Job, org string, scopes []string, also ...store.Ask) (map[string]string, error) {
+func (s *Store) ResolveFor(ctx context.Context, job Job, org string, scopes []string) (map[string]string, error) {
 	if org == SystemOrg || slices.ContainsFunc(scopes, reservedScope) {
 		return nil, s.refuse(ctx, job, org)
 	}
@@ -37,7 +37,7 @@ func (s *Store) ResolveFor(ctx context.Context, job Job, org string, scopes []st
 	}
 	ordered := slices.Clone(scopes)
 	slices.SortStableFunc(ordered, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
-	values, err := s.collect(ctx, org, ordered, also)
+	values, err := s.collect(ctx, org, ordered)
 	if err != nil {
 		return nil, fmt.Errorf("resolve secrets: %w", err)
 	}
@@ -57,9 +57,9 @@ func (s *Store) ResolveFor(ctx context.Context, job Job, org string, scopes []st
 func reservedScope(scope string) bool { return internal(strings.TrimPrefix(scope, backendHead)) }
 
 // collect opens the secrets of scopes. Of a key in several of them the first counts.
-func (s *Store) collect(ctx context.Context, org string, scopes []string, also []store.Ask) (map[string]string, error) {
+func (s *Store) collect(ctx context.Context, org string, scopes []string) (map[string]string, error) {
 	found := make([][]row, len(scopes))
-	asks := slices.Clip(also)
+	asks := make([]store.Ask, 0, len(scopes))
 	for i, scope := range scopes {
 		asks = append(asks, askScope(org, strings.TrimPrefix(scope, backendHead), "", &found[i]))
 	}
