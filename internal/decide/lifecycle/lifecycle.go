@@ -183,6 +183,19 @@ type RunChange struct {
 	Cancel      *Cancel
 }
 
+// Begins tells that a change says no more than that the run has begun. There may be no change.
+func (c *RunChange) Begins() bool {
+	return c != nil && c.Status == ci.RunRunning && *c == RunChange{Status: c.Status, StartedAt: c.StartedAt}
+}
+
+// Begin is what a change that Begins makes of a run.
+func (r *Run) Begin(c RunChange) {
+	r.Status = c.Status
+	if r.StartedAt == 0 {
+		r.StartedAt = c.StartedAt
+	}
+}
+
 // Effect is something for the outside world that must happen once the change is committed.
 type Effect interface{ effect() }
 

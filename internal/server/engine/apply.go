@@ -34,7 +34,12 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 	now := e.clock.Millis()
 	var ended []lifecycle.Job
 	var news endings
+	var begun *lifecycle.RunChange
 	for _, o := range outcomes {
+		if o.Run.Begins() && len(o.Ended) > 0 { // it may end as well, and then one change tells both
+			begun, o.Run = o.Run, nil
+			run.Begin(*begun)
+		}
 		if err := e.admit(ctx, tx, &run, &o, now); err != nil {
 			return err
 		}
@@ -68,7 +73,7 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 			return err
 		}
 	}
-	return e.settle(ctx, tx, run, stands, news, now)
+	return e.settle(ctx, tx, run, stands, begun, news, now)
 }
 
 // admit stores an outcome, without the jobs that their gates do not let into the queue.

@@ -58,13 +58,24 @@ func SourceOf(ctx context.Context, q store.Querier, runID string) (Source, error
 	return s.from, err
 }
 
-// settle tells of the jobs that ended, and ends the run when the last of its jobs is among them.
-func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, s standing, news endings, now int64) error {
-	if err := e.announceJobs(ctx, tx, s.from, news, now); err != nil || s.open {
+// settle tells of the jobs that ended, and ends the run when the last of its jobs is among them. That it has begun is stored here,
+// too, where that is still to be done.
+func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, s standing, begun *lifecycle.RunChange, news endings, now int64) error {
+	var o lifecycle.Outcome
+	if !s.open {
+		o = lifecycle.Settle(run, s.jobs, s.drift, now)
+	}
+	ends := o.Run != nil
+	switch {
+	case begun != nil && ends:
+		o.Run.StartedAt = begun.StartedAt
+	case begun != nil:
+		o.Run = begun
+	}
+	if err := e.announceJobs(ctx, tx, s.from, news, now); err != nil {
 		return err
 	}
-	o := lifecycle.Settle(run, s.jobs, s.drift, now)
-	if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil || o.Run == nil {
+	if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil || !ends {
 		return err
 	}
 	if err := e.release(ctx, tx, run.ID, s, now); err != nil {
