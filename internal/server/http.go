@@ -73,6 +73,14 @@ func (l watchedLogs) Append(ctx context.Context, c logs.Chunk) error {
 	return err
 }
 
+// AppendAlong stores the first chunk of a log with what is said of its job.
+func (l watchedLogs) AppendAlong(ctx context.Context, c logs.Chunk, write func(logs.Along) error) (stored bool) {
+	if stored = l.Store.AppendAlong(ctx, c, write); stored {
+		l.live.Changed(c.RunID)
+	}
+	return stored
+}
+
 // drains is the dispatcher, whose drain the other nodes are told of: a job may wait there for an agent of this one.
 type drains struct {
 	*dispatch.Dispatcher

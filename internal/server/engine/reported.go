@@ -20,6 +20,11 @@ func (e *Engine) JobReported(ctx context.Context, agentID string, m wire.JobStat
 // Reported takes what an agent says of a job of its, in its order and in one transaction: states of the job
 // (wire.JobStatus) and of its steps (wire.StepStatus). An error means that nothing of it was taken.
 func (e *Engine) Reported(ctx context.Context, agentID string, of Owned, words ...wire.Message) error {
+	return e.ReportedAlong(ctx, agentID, of, func(context.Context, *store.Tx) error { return nil }, words...)
+}
+
+// ReportedAlong is Reported with something else that is stored in the same transaction.
+func (e *Engine) ReportedAlong(ctx context.Context, agentID string, of Owned, along func(context.Context, *store.Tx) error, words ...wire.Message) error {
 	data := make([]wire.JobData, len(words)) // read before the transaction, which keeps others waiting
 	for i, word := range words {
 		if m, ok := word.(wire.JobStatus); ok {
@@ -28,6 +33,9 @@ func (e *Engine) Reported(ctx context.Context, agentID string, of Owned, words .
 	}
 	ran, told := ranFor(words)
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+		if err := along(ctx, tx); err != nil {
+			return err
+		}
 		var run lifecycle.Run
 		var job lifecycle.Job
 		known := !slices.ContainsFunc(words, changesJob) // a word about a step alone locks no run

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
 	"kici/internal/server/engine"
+	"kici/internal/server/store"
 )
 
 // wordsOf is the life of a job as its agent tells it.
@@ -60,6 +62,34 @@ func TestWordsMeanTheSameTogetherAsOneByOne(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" || got[0] != `a success {"v":1}` {
 				b.t.Errorf("%s (-one by one +together):\n%s", run, diff)
 			}
+		}
+	})
+}
+
+func TestWhatIsStoredAlongSharesItsFate(t *testing.T) {
+	each(t, func(b *bench) {
+		b.register("r", job{name: "a"})
+		if !b.claim("r/a", "agent-1") {
+			b.t.Fatal("not claimed")
+		}
+		of := engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}
+		mark := func(ctx context.Context, tx *store.Tx) error {
+			return tx.Do(ctx, "INSERT INTO selectors (id, canonical) VALUES ('mark', 'x')")
+		}
+		marks := func() []string { return b.list("SELECT canonical FROM selectors WHERE id = 'mark'") }
+		if err := b.e.ReportedAlong(b.t.Context(), "agent-1", of, mark, wire.Heartbeat{}); err == nil || len(marks()) > 0 {
+			b.t.Errorf("words that are not taken: %v, %q", err, marks())
+		}
+		refused := errors.New("refused")
+		err := b.e.ReportedAlong(b.t.Context(), "agent-1", of, func(context.Context, *store.Tx) error { return refused }, wordsOf("r/a")...)
+		if !errors.Is(err, refused) {
+			b.t.Error(err)
+		}
+		b.wantJobs(map[string]string{"r/a": "pending"})
+		b.must(b.e.ReportedAlong(b.t.Context(), "agent-1", of, mark, wordsOf("r/a")...))
+		b.wantJobs(map[string]string{"r/a": "success"})
+		if len(marks()) != 1 {
+			b.t.Error("what was to be stored along is not there")
 		}
 	})
 }

@@ -108,15 +108,18 @@ func (b *backlog) supersede() {
 func (c *conn) applyInOrder(frames []wire.Message) error {
 	for len(frames) > 0 {
 		chunks, words, rest := stretch(frames)
+		frames = rest
+		if c.withLog(chunks, words) {
+			continue
+		}
 		for _, chunk := range chunks {
-			if err := c.apply(chunk); err != nil {
+			if err := c.applyOne(chunk); err != nil {
 				return err
 			}
 		}
 		if err := c.apply(words...); err != nil {
 			return err
 		}
-		frames = rest
 	}
 	return nil
 }

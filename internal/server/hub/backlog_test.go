@@ -182,3 +182,44 @@ func TestWhatWaitsOfAConnectionIsLeftToTheNextOfItsAgent(t *testing.T) {
 		t.Errorf("calls %q", calls)
 	}
 }
+
+func TestTheOnlyThingThatALogSaysIsStoredWithWhatIsSaidOfItsJob(t *testing.T) {
+	b, p := blocked(t)
+	p.send(step("j", "2", "s"))
+	p.send(chunk("j", 0, "3", "line"))
+	p.send(status("j", "4", ci.JobSuccess))
+	b.awaitBacklog(t, "a", 3)
+	close(b.engine.gate)
+	var acknowledged []string
+	for range 4 {
+		acknowledged = append(acknowledged, expect[wire.Ack](p).MessageID)
+	}
+	if diff := cmp.Diff([]string{"1", "3", "2", "4"}, acknowledged); diff != "" {
+		t.Error(diff)
+	}
+	want := []string{"connected a", "1 words", "job j running", "2 words", "step j s success", "job j success"}
+	if diff := cmp.Diff(want, b.engine.seen()); diff != "" {
+		t.Error(diff)
+	}
+	if lines := b.logs.lines(); len(lines) != 1 || b.logs.along.Load() != 1 {
+		t.Errorf("stored %q, %d of it along", lines, b.logs.along.Load())
+	}
+}
+
+// A log that cannot be stored keeps nothing of what is said of its job from being stored, and is told of as ever.
+func TestWhereALogCannotBeStoredWithItTheRestIsTakenByItself(t *testing.T) {
+	b, p := blocked(t)
+	b.logs.fail = errRefusedValue
+	p.send(chunk("j", 0, "2", "line"))
+	p.send(step("j", "3", "s"))
+	b.awaitBacklog(t, "a", 2)
+	close(b.engine.gate)
+	for {
+		if _, err := p.read(); err != nil {
+			t.Fatal("the connection ended")
+		}
+		if calls := b.engine.seen(); slices.Contains(calls, "job j failed") {
+			return
+		}
+	}
+}

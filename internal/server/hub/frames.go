@@ -43,6 +43,28 @@ func (c *conn) together(words []wire.Message) bool {
 	return c.reported(ctx, words...) == nil
 }
 
+// withLog takes words about a job and the only thing that its log says in between at once, and reports whether it did.
+func (c *conn) withLog(chunks, words []wire.Message) bool {
+	if len(chunks) != 1 || len(words) == 0 {
+		return false
+	}
+	ctx, cancel := c.applyContext()
+	defer cancel()
+	m, ok := chunks[0].(wire.LogChunk)
+	o, err := c.ownership(ctx, m.JobID)
+	if !ok || err != nil || o.Past || c.awaitEnd(ctx, words) != nil {
+		return false
+	}
+	if !c.hub.Logs.AppendAlong(ctx, chunkOf(o, m), func(along logs.Along) error {
+		return c.hub.Engine.ReportedAlong(ctx, c.name(), o, along, words...)
+	}) {
+		return false
+	}
+	c.acknowledgeChunk(m)
+	c.taken(words)
+	return true
+}
+
 // applyOne takes one frame. When the store fails, the frame stays unacknowledged and the connection is closed, so that the
 // agent sends it again; see poisoned for a frame that would fail every time.
 func (c *conn) applyOne(m wire.Message) error {
@@ -209,27 +231,39 @@ func (c *conn) jobReject(ctx context.Context, m wire.JobReject) error {
 	return nil
 }
 
-// reported takes what the agent says of the state of a job and of its steps. The end of a job comes after everything that
-// the job asked for has been done: a cache that it filled is there for the next job.
+// reported takes what the agent says of the state of a job and of its steps.
 func (c *conn) reported(ctx context.Context, words ...wire.Message) error {
+	if err := c.awaitEnd(ctx, words); err != nil {
+		return err
+	}
 	jobID, _ := jobOfWord(words[0])
-	over := ends(words)
-	if over {
-		if err := c.awaitLane(ctx, jobID); err != nil {
-			return err
+	err := c.owner(ctx, jobID, func(job engine.Owned) error { return c.hub.Engine.Reported(ctx, c.name(), job, words...) })
+	if err == nil {
+		c.taken(words)
+	}
+	return err
+}
+
+// awaitEnd waits, before the end of a job is taken, until everything that the job asked for has been done: a cache that it filled
+// is there for the next job.
+func (c *conn) awaitEnd(ctx context.Context, words []wire.Message) error {
+	if jobID, _ := jobOfWord(words[0]); ends(words) {
+		return c.awaitLane(ctx, jobID)
+	}
+	return nil
+}
+
+// taken acknowledges words about a job that have been taken.
+func (c *conn) taken(words []wire.Message) {
+	for _, word := range words {
+		if about, _ := aboutOf(word); about.messageID != "" {
+			c.acknowledge(about.messageID)
 		}
 	}
-	var ids []string
-	for _, word := range words {
-		about, _ := aboutOf(word)
-		ids = append(ids, about.messageID)
-	}
-	err := c.owner(ctx, jobID, func(job engine.Owned) error { return c.hub.Engine.Reported(ctx, c.name(), job, words...) }, ids...)
-	if err == nil && over {
+	if jobID, _ := jobOfWord(words[0]); ends(words) {
 		delete(c.owned, jobID)
 		c.hub.freed(c, jobID)
 	}
-	return err
 }
 
 func (c *conn) logChunk(ctx context.Context, m wire.LogChunk) error {
@@ -238,16 +272,17 @@ func (c *conn) logChunk(ctx context.Context, m wire.LogChunk) error {
 		return err
 	}
 	if !o.Past && len(m.Lines) > 0 {
-		err := c.hub.Logs.Append(ctx, logs.Chunk{
-			RunID: o.RunID, JobID: o.JobID, JobName: o.JobName, StepIndex: m.StepIndex,
-			MessageID: m.MessageID, At: m.Timestamp, Lines: m.Lines,
-		})
-		if err != nil {
+		if err := c.hub.Logs.Append(ctx, chunkOf(o, m)); err != nil {
 			return fmt.Errorf("store log of job %s: %w", m.JobID, err)
 		}
 	}
 	c.acknowledgeChunk(m)
 	return nil
+}
+
+func chunkOf(o engine.Owned, m wire.LogChunk) logs.Chunk {
+	return logs.Chunk{RunID: o.RunID, JobID: o.JobID, JobName: o.JobName, StepIndex: m.StepIndex, MessageID: m.MessageID, At: m.Timestamp,
+		Lines: m.Lines}
 }
 
 func (c *conn) runEvent(ctx context.Context, m wire.RunEvent) error {

@@ -32,6 +32,7 @@ type Engine interface {
 	JobReported(ctx context.Context, agentID string, m wire.JobStatus) error
 	// Reported takes what an agent says of the state of a job of its and of its steps, all or nothing.
 	Reported(ctx context.Context, agentID string, job engine.Owned, words ...wire.Message) error
+	ReportedAlong(ctx context.Context, agentID string, job engine.Owned, along func(context.Context, *store.Tx) error, words ...wire.Message) error
 	JobBeat(ctx context.Context, agentID string, m wire.JobHeartbeat) error
 	// Connected settles what the database has with an agent against what it says it still holds. fresh tells that the
 	// connection is a new one.
@@ -52,6 +53,7 @@ type Tokens interface {
 // Logs stores the lines of steps: durable on return, and a replay of a message id changes nothing.
 type Logs interface {
 	Append(ctx context.Context, c logs.Chunk) error
+	AppendAlong(ctx context.Context, c logs.Chunk, write func(logs.Along) error) (stored bool)
 }
 
 // Scalers knows the agents that the server started by itself.

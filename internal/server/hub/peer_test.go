@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,6 +160,13 @@ func (e *fakeEngine) Reported(ctx context.Context, agentID string, _ engine.Owne
 	return nil
 }
 
+func (e *fakeEngine) ReportedAlong(ctx context.Context, agentID string, of engine.Owned, along func(context.Context, *store.Tx) error, words ...wire.Message) error {
+	if err := e.Reported(ctx, agentID, of, words...); err != nil {
+		return err
+	}
+	return along(ctx, nil)
+}
+
 func (e *fakeEngine) JobBeat(_ context.Context, _ string, m wire.JobHeartbeat) error {
 	return e.note("beat " + m.JobID)
 }
@@ -218,6 +226,7 @@ type fakeLogs struct {
 	mu     sync.Mutex
 	chunks []logs.Chunk
 	fail   error
+	along  atomic.Int64 // chunks that came with what is said of their job
 }
 
 func (f *fakeLogs) Append(_ context.Context, c logs.Chunk) error {
@@ -227,6 +236,17 @@ func (f *fakeLogs) Append(_ context.Context, c logs.Chunk) error {
 		f.chunks = append(f.chunks, c)
 	}
 	return f.fail
+}
+
+// AppendAlong takes the chunk of a step that has none yet.
+func (f *fakeLogs) AppendAlong(ctx context.Context, c logs.Chunk, write func(logs.Along) error) (stored bool) {
+	f.mu.Lock()
+	known := slices.ContainsFunc(f.chunks, func(k logs.Chunk) bool { return k.JobID == c.JobID && k.StepIndex == c.StepIndex })
+	f.mu.Unlock()
+	return !known && write(func(context.Context, *store.Tx) error {
+		f.along.Add(1)
+		return f.Append(ctx, c)
+	}) == nil
 }
 
 func (f *fakeLogs) lines() (all []string) {

@@ -76,10 +76,13 @@ func (r *rows) read(ctx context.Context, log string) (text string, ok bool, err 
 
 // begin writes a short log that is new. Error: errUnread when there is a row.
 func (r *rows) begin(ctx context.Context, log string, data []byte) error {
+	return r.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error { return r.beginTx(ctx, tx, log, data) })
+}
+
+// beginTx is begin in a transaction.
+func (r *rows) beginTx(ctx context.Context, tx *store.Tx, log string, data []byte) error {
 	run, name, _ := splitPath(log)
-	return r.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		return tx.DoOne(ctx, errUnread, insertShort+" DO NOTHING", run, r.folder, name, time.Now().UnixMilli(), string(data))
-	})
+	return tx.DoOne(ctx, errUnread, insertShort+" DO NOTHING", run, r.folder, name, time.Now().UnixMilli(), string(data))
 }
 
 // put writes a short log as a whole.

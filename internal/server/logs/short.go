@@ -72,8 +72,13 @@ func (l *shortLog) begin(ctx context.Context, chunk []byte) (int, error) {
 	if err := l.store.rows.begin(ctx, l.path, chunk); err != nil {
 		return 0, err
 	}
-	l.data, l.chunks, l.row, l.unread = slices.Clone(chunk), 1, true, false
+	l.begun(chunk)
 	return len(chunk), nil
+}
+
+// begun is that the first chunk of a log has been stored.
+func (l *shortLog) begun(chunk []byte) {
+	l.data, l.chunks, l.row, l.unread = slices.Clone(chunk), 1, true, false
 }
 
 // turn makes the row a file. The row goes when the file has all of it, on the disk: whatever happens in between, one of them

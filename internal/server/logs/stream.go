@@ -86,12 +86,16 @@ func (st *stream) appendLocked(ctx context.Context, s *Store, c Chunk, read bool
 	if err := st.writeLocked(ctx, data, now.Size); err != nil {
 		return false, err
 	}
-	now = index.End{Size: now.Size + int64(len(data)), Lines: now.Lines + lines}
-	st.shape.Store(&shape{End: now, text: textOf(st.file)})
+	st.grewLocked(s, hash, index.End{Size: now.Size + int64(len(data)), Lines: now.Lines + lines}, len(data), cut)
+	return true, nil
+}
+
+// grewLocked is that a chunk of so many bytes has been stored, up to end.
+func (st *stream) grewLocked(s *Store, hash uint64, end index.End, size int, cut bool) {
+	st.shape.Store(&shape{End: end, text: textOf(st.file)})
 	st.rememberLocked(hash)
 	st.capped = cut
-	s.count(len(data), cut)
-	return true, nil
+	s.count(size, cut)
 }
 
 // readyLocked opens the log, or looks again at one that is not as this stream left it.
