@@ -25,71 +25,94 @@ func (e *Engine) Reported(ctx context.Context, agentID string, of Owned, words .
 
 // ReportedAlong is Reported with something else that is stored in the same transaction.
 func (e *Engine) ReportedAlong(ctx context.Context, agentID string, of Owned, along func(context.Context, *store.Tx) error, words ...wire.Message) error {
-	data := make([]wire.JobData, len(words)) // read before the transaction, which keeps others waiting
-	for i, word := range words {
-		if m, ok := word.(wire.JobStatus); ok {
-			data[i] = wire.ParseJobData(m.Data)
-		}
+	said, err := readWords(words) // before the transaction, which keeps others waiting
+	if err != nil {
+		return err
 	}
-	ran, told := ranFor(words)
-	return e.write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		if err := along(ctx, tx); err != nil {
 			return err
 		}
-		var run lifecycle.Run
-		var job lifecycle.Job
-		known := !slices.ContainsFunc(words, changesJob) // a word about a step alone locks no run
-		for i, word := range words {
-			if !known && (i == 0 || changesJob(word)) { // the run is locked before its job, whatever comes first
-				if run, job, err = lockJob(ctx, tx, of.JobID); err != nil {
-					return err
-				}
-				known = true
-			}
-			switch m := word.(type) {
-			case wire.StepStatus:
-				err = e.stepReported(ctx, tx, agentID, of, m)
-			case wire.JobStatus:
-				if told && m.State == ci.JobRunning {
-					continue // its end says so, too
-				}
-				r := report(agentID, m, data[i])
-				if told && m.State.Terminal() {
-					r.BeganAt = e.clock.Millis() - ran
-				}
-				err = e.jobReported(ctx, tx, run, job, m, r, data[i])
-				known = false
-			default:
-				err = fmt.Errorf("%s says nothing of a job's state", word.MessageType())
-			}
-			if err != nil {
+		return e.hear(ctx, tx, agentID, of, said)
+	})
+}
+
+// hear takes words about a job. Those about its steps are stored together, before the state that they led to.
+func (e *Engine) hear(ctx context.Context, tx *store.Tx, agentID string, of Owned, words []word) (err error) {
+	var run lifecycle.Run
+	var job lifecycle.Job
+	var steps []stepWord
+	known := !slices.ContainsFunc(words, word.changesJob) // a word about a step alone locks no run
+	ran, told := ranFor(words)
+	for i, w := range words {
+		if !known && (i == 0 || w.changesJob()) { // the run is locked before its job, whatever comes first
+			if run, job, err = lockJob(ctx, tx, of.JobID); err != nil {
 				return err
 			}
+			known = true
 		}
-		return nil
-	})
+		if w.job == nil {
+			steps = withStep(steps, w.step)
+			continue
+		}
+		if told && w.job.State == ci.JobRunning {
+			continue // its end says so, too
+		}
+		if err := e.stepsReported(ctx, tx, agentID, of, steps); err != nil {
+			return err
+		}
+		r := report(agentID, *w.job, w.data)
+		if told && w.job.State.Terminal() {
+			r.BeganAt = e.clock.Millis() - ran
+		}
+		if err := e.jobReported(ctx, tx, run, job, *w.job, r, w.data); err != nil {
+			return err
+		}
+		steps, known = nil, false
+	}
+	return e.stepsReported(ctx, tx, agentID, of, steps)
+}
+
+// word is what an agent says of a job, or of a step of it.
+type word struct {
+	job  *wire.JobStatus
+	data wire.JobData // of job
+	step stepWord     // when there is no job
+}
+
+func (w word) changesJob() bool { return w.job != nil }
+
+func readWords(words []wire.Message) (read []word, err error) {
+	read = make([]word, len(words))
+	for i, m := range words {
+		switch m := m.(type) {
+		case wire.JobStatus:
+			read[i] = word{job: &m, data: wire.ParseJobData(m.Data)}
+		case wire.StepStatus:
+			if read[i].step, err = stepWordOf(m); err != nil {
+				return nil, fmt.Errorf("read what is said of step %d of job %s: %w", m.StepIndex, m.JobID, err)
+			}
+		default:
+			return nil, fmt.Errorf("%s says nothing of a job's state", m.MessageType())
+		}
+	}
+	return read, nil
 }
 
 // ranFor is how many milliseconds a job ran, by the clock of its agent, of which words tell that it began and then that it
 // ended: what is true in between need not be stored.
-func ranFor(words []wire.Message) (ran int64, told bool) {
+func ranFor(words []word) (ran int64, told bool) {
 	var began *wire.JobStatus
-	for _, word := range words {
-		m, ok := word.(wire.JobStatus)
+	for _, w := range words {
 		switch {
-		case !ok:
-		case m.State == ci.JobRunning && began == nil:
-			began = &m
-		case m.State.Terminal() && began != nil:
-			return max(0, m.Timestamp-began.Timestamp), true
+		case w.job == nil:
+		case w.job.State == ci.JobRunning && began == nil:
+			began = w.job
+		case w.job.State.Terminal() && began != nil:
+			return max(0, w.job.Timestamp-began.Timestamp), true
 		}
 	}
 	return 0, false
-}
-
-func changesJob(word wire.Message) bool {
-	_, ok := word.(wire.JobStatus)
-	return ok
 }
 
 // jobReported takes the state of a job as its agent has it, which for its end is r. States that only the server decides change

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"kici/internal/core/ci"
 	"kici/internal/core/wire"
@@ -64,6 +65,53 @@ func TestWordsMeanTheSameTogetherAsOneByOne(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whatever is said of steps, and however much of it at once, is stored as if it had been said word by word.
+func TestWordsAboutAStepAddUp(t *testing.T) {
+	each(t, func(b *bench) {
+		b.register("one", job{name: "a"})
+		b.register("all", job{name: "a"})
+		for _, of := range []string{"one/a", "all/a"} {
+			if !b.claim(of, "agent-"+map[string]string{"one/a": "1", "all/a": "2"}[of]) {
+				b.t.Fatal("not claimed")
+			}
+		}
+		const rows = `SELECT step_index || ' ' || step_name || ' ' || status || ' ' || step_type || ' ' || coalesce(started_at, -1) || ' ' || coalesce(completed_at, -1)
+|| ' ' || coalesce(duration_ms, -1) || ' ' || coalesce(exit_code, -1) || ' ' || coalesce(error_message, '-') || ' ' || log_bytes || ' ' || coalesce(secrets_accessed, '-')
+|| ' ' || coalesce(check_outcome, '-') || ' ' || coalesce(drift_summary, '-') || ' ' || coalesce(drift, '-') || ' ' || coalesce(concurrency_kind, '-') || ' ' || coalesce(group_id, '-')
+FROM execution_steps WHERE run_id = $1 ORDER BY step_index`
+		rapid.Check(b.t, func(r *rapid.T) {
+			said := rapid.SliceOfN(rapid.Custom(randomStep), 1, 6).Draw(r, "said")
+			var together []wire.Message
+			for _, m := range said {
+				m.JobID = "one/a"
+				b.must(b.e.Reported(b.t.Context(), "agent-1", engine.Owned{RunID: "one", JobID: "one/a", JobName: "a"}, m))
+				m.JobID = "all/a"
+				together = append(together, m)
+			}
+			b.must(b.e.Reported(b.t.Context(), "agent-2", engine.Owned{RunID: "all", JobID: "all/a", JobName: "a"}, together...))
+			if diff := cmp.Diff(b.list(rows, "one"), b.list(rows, "all")); diff != "" {
+				r.Fatalf("(-one by one +together):\n%s", diff)
+			}
+		})
+	})
+}
+
+func randomStep(r *rapid.T) wire.StepStatus {
+	text := func(what string, of ...string) string { return rapid.SampledFrom(of).Draw(r, what) }
+	m := wire.StepStatus{MessageID: "m", StepIndex: rapid.IntRange(0, 1).Draw(r, "index"), StepName: text("name", "s", "t"), StepType: text("type", "", "hook"),
+		State:     rapid.SampledFrom([]ci.StepStatus{ci.StepRunning, ci.StepSuccess, ci.StepFailed, ci.StepPending}).Draw(r, "state"),
+		Timestamp: rapid.Int64Range(1, 9).Draw(r, "at"), ConcurrencyKind: text("kind", "", "parallel"), GroupID: text("group", "", "g", "h"),
+		Data: json.RawMessage(text("data", `{}`, `{"durationMs":3,"exitCode":1,"error":"e"}`, `{"checkOutcome":"dry-run","driftSummary":"d","drift":[1]}`, `{"checkOutcome":"ok"}`))}
+	if rapid.Bool().Draw(r, "tells of secrets") {
+		m.SecretsAccessed = rapid.SliceOfN(rapid.SampledFrom([]string{"A", "B"}), 0, 2).Draw(r, "secrets")
+	}
+	if rapid.Bool().Draw(r, "tells of its log") {
+		size := rapid.Int64Range(0, 9).Draw(r, "bytes")
+		m.LogBytesStreamed = &size
+	}
+	return m
 }
 
 func TestWhatIsStoredAlongSharesItsFate(t *testing.T) {

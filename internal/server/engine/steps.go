@@ -14,15 +14,87 @@ import (
 	"kici/internal/server/store"
 )
 
-// stepReported stores an agent's word about a step of a job that it has. While the job lives the last word wins, since a
+// stepWord is what an agent says of a step, as it is stored.
+type stepWord struct {
+	index                                   int
+	name, state, kind                       string
+	started, completed, duration, exitCode  sql.NullInt64
+	failure                                 sql.NullString
+	logBytes                                int64
+	accessed, outcome, summary, drift, mode sql.NullString
+	group                                   sql.NullString
+}
+
+func stepWordOf(m wire.StepStatus) (w stepWord, err error) {
+	data := wire.ParseStepData(m.Data)
+	w = stepWord{
+		index: m.StepIndex, name: ci.CutName(m.StepName), state: string(m.State), kind: ci.CutName(cmp.Or(data.StepType, m.StepType, "step")),
+		failure: nullText(ci.CutText(data.Error)), outcome: nullText(ci.CutName(data.CheckOutcome)), summary: nullText(ci.CutText(data.DriftSummary)),
+		drift: nullText(ci.CleanText(string(data.Drift))), mode: nullText(m.ConcurrencyKind), group: nullText(ci.CutName(m.GroupID)),
+	}
+	switch {
+	case m.State == ci.StepRunning:
+		w.started = nullMillis(m.Timestamp)
+	case m.State.Terminal():
+		w.completed = nullMillis(m.Timestamp)
+		w.duration = sql.NullInt64{Int64: data.DurationMs, Valid: true}
+	}
+	if data.ExitCode != nil {
+		w.exitCode = sql.NullInt64{Int64: *data.ExitCode, Valid: true}
+	}
+	if m.LogBytesStreamed != nil {
+		w.logBytes = *m.LogBytesStreamed
+	}
+	w.accessed, err = encodeNames(m.SecretsAccessed)
+	return w, err
+}
+
+// then is what two words about a step say together. It is the same that onStepKnown makes of one behind the other.
+func (w stepWord) then(next stepWord) stepWord {
+	if !next.started.Valid {
+		next.started = w.started
+	}
+	next.logBytes = max(next.logBytes, w.logBytes)
+	next.accessed, next.outcome, next.summary = orText(next.accessed, w.accessed), orText(next.outcome, w.outcome), orText(next.summary, w.summary)
+	next.drift, next.mode, next.group = orText(next.drift, w.drift), orText(next.mode, w.mode), orText(next.group, w.group)
+	return next
+}
+
+func orText(a, b sql.NullString) sql.NullString {
+	if a.Valid {
+		return a
+	}
+	return b
+}
+
+// withStep adds a word to those that are still to be stored, of which there is one of each step.
+func withStep(words []stepWord, next stepWord) []stepWord {
+	for i, w := range words {
+		if w.index == next.index {
+			words[i] = w.then(next)
+			return words
+		}
+	}
+	return append(words, next)
+}
+
+// stepsReported stores an agent's words about steps of a job that it has. While the job lives the last word wins, since a
 // retried step goes from failed to running again; once the job has ended its steps are frozen. A late word, and that of a
 // former owner, is dropped.
-func (e *Engine) stepReported(ctx context.Context, tx *store.Tx, agentID string, job Owned, m wire.StepStatus) error {
-	if full, err := stepsFull(ctx, tx, m); err != nil || full {
-		return err
+func (e *Engine) stepsReported(ctx context.Context, tx *store.Tx, agentID string, job Owned, words []stepWord) error {
+	if len(words) > 0 {
+		tx.After(func() { e.changed(job.RunID) })
 	}
-	tx.After(func() { e.changed(job.RunID) })
-	return upsertStep(ctx, tx, agentID, job, m)
+	for _, w := range words {
+		full, err := stepsFull(ctx, tx, job.JobID, w.index)
+		if err == nil && !full {
+			err = upsertStep(ctx, tx, agentID, job, w)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maxSteps bounds the steps of a job below that index, and as many more may stand beyond it: hooks and what else agents do for a
@@ -30,43 +102,21 @@ func (e *Engine) stepReported(ctx context.Context, tx *store.Tx, agentID string,
 const maxSteps = 10_000
 
 // stepsFull tells that a step is one too many of its job.
-func stepsFull(ctx context.Context, tx *store.Tx, m wire.StepStatus) (full bool, err error) {
-	if m.StepIndex < maxSteps {
+func stepsFull(ctx context.Context, tx *store.Tx, jobID string, index int) (full bool, err error) {
+	if index < maxSteps {
 		return false, nil
 	}
-	if err := tx.QueryRowContext(ctx, selectStepsFull, m.JobID, maxSteps, m.StepIndex).Scan(&full); err != nil {
-		return false, fmt.Errorf("count steps of job %s: %w", m.JobID, err)
+	if err := tx.QueryRowContext(ctx, selectStepsFull, jobID, maxSteps, index).Scan(&full); err != nil {
+		return false, fmt.Errorf("count steps of job %s: %w", jobID, err)
 	}
 	return full, nil
 }
 
-func upsertStep(ctx context.Context, tx *store.Tx, agentID string, job Owned, m wire.StepStatus) error {
-	data := wire.ParseStepData(m.Data)
-	var started, completed, duration, exitCode, logBytes sql.NullInt64
-	switch {
-	case m.State == ci.StepRunning:
-		started = nullMillis(m.Timestamp)
-	case m.State.Terminal():
-		completed = nullMillis(m.Timestamp)
-		duration = sql.NullInt64{Int64: data.DurationMs, Valid: true}
-	}
-	if data.ExitCode != nil {
-		exitCode = sql.NullInt64{Int64: *data.ExitCode, Valid: true}
-	}
-	if m.LogBytesStreamed != nil {
-		logBytes.Int64 = *m.LogBytesStreamed
-	}
-	accessed, err := encodeNames(m.SecretsAccessed)
+func upsertStep(ctx context.Context, tx *store.Tx, agentID string, job Owned, w stepWord) error {
+	err := tx.Do(ctx, insertStep+tx.ForUpdate()+onStepKnown, job.JobID, w.index, job.RunID, w.name, w.state, w.kind, w.started, w.completed, w.duration,
+		w.exitCode, w.failure, logs.Path(job.RunID, job.JobName, w.index), w.logBytes, w.accessed, w.outcome, w.summary, w.drift, w.mode, w.group, agentID)
 	if err != nil {
-		return err
-	}
-	err = tx.Do(ctx, insertStep+tx.ForUpdate()+onStepKnown, job.JobID, m.StepIndex, job.RunID, ci.CutName(m.StepName), string(m.State),
-		ci.CutName(cmp.Or(data.StepType, m.StepType, "step")), started, completed, duration, exitCode, nullText(ci.CutText(data.Error)),
-		logs.Path(job.RunID, job.JobName, m.StepIndex), logBytes.Int64, accessed, nullText(ci.CutName(data.CheckOutcome)),
-		nullText(ci.CutText(data.DriftSummary)), nullText(ci.CleanText(string(data.Drift))),
-		nullText(m.ConcurrencyKind), nullText(ci.CutName(m.GroupID)), agentID)
-	if err != nil {
-		return fmt.Errorf("store step %d of job %s: %w", m.StepIndex, m.JobID, err)
+		return fmt.Errorf("store step %d of job %s: %w", w.index, job.JobID, err)
 	}
 	return nil
 }
