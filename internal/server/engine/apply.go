@@ -30,6 +30,22 @@ type AgentEffect struct {
 // apply stores outcomes and then decides, in the same transaction, what the ends of jobs in it mean: for their
 // dependants and siblings one after the other, and at last for the run.
 func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, outcomes ...lifecycle.Outcome) error {
+	return e.applyAhead(ctx, tx, run, nil, outcomes...)
+}
+
+// ahead is what the end of a job concerns, asked for with the job: the answer is the same before the end and after it, as long as
+// nothing else of the run changes.
+type ahead struct {
+	stands     standing
+	dependants []lifecycle.Job
+}
+
+func (a *ahead) asks(jobID string) []store.Ask {
+	return append(askStanding(&a.stands, jobID), askJobs(&a.dependants, selectDependants, jobID))
+}
+
+// applyAhead is apply for the end of one job of which is known ahead what it concerns. It may be nil.
+func (e *Engine) applyAhead(ctx context.Context, tx *store.Tx, run lifecycle.Run, known *ahead, outcomes ...lifecycle.Outcome) error {
 	tx.After(func() { e.changed(run.ID) })
 	now := e.clock.Millis()
 	var ended []lifecycle.Job
@@ -49,17 +65,22 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 	if len(ended) == 0 {
 		return nil
 	}
-	// How the run stands is asked with what the first end concerns, and again when that ends more.
-	stands := standing{from: Source{RunID: run.ID}}
-	asks, more := askStanding(&stands), false
+	// What the first end concerns, and how the run stands, is asked at once; how it stands once more when that ends more.
+	if known == nil {
+		known = &ahead{}
+		if err := tx.All(ctx, known.asks(ended[0].ID)...); err != nil {
+			return fmt.Errorf("load what the end of job %s concerns: %w", ended[0].ID, err)
+		}
+	}
+	stands, more := known.stands.after(ended[0]), false
 	for len(ended) > 0 {
 		next := ended[0]
 		ended = ended[1:]
-		a, err := loadAftermath(ctx, tx, run, next, asks...)
+		a, err := loadAftermath(ctx, tx, run, next, known)
 		if err != nil {
 			return err
 		}
-		asks = nil
+		known = nil
 		news.jobs = append(news.jobs, a.Job)
 		follow := lifecycle.Ended(a, now)
 		if err := e.admit(ctx, tx, &run, &follow, now); err != nil {

@@ -25,14 +25,15 @@ func loadRun(ctx context.Context, tx *store.Tx, runID string) (run lifecycle.Run
 }
 
 // lockJob loads a job with its queue row, and its run, and locks all three in that order: run, job, row. A job that does not
-// exist is ErrNotOwner: whoever speaks of it made it up, or waited while others took its place.
-func lockJob(ctx context.Context, tx *store.Tx, jobID string) (run lifecycle.Run, job lifecycle.Job, err error) {
+// exist is ErrNotOwner: whoever speaks of it made it up, or waited while others took its place. What else is asked is
+// asked while the run is locked.
+func lockJob(ctx context.Context, tx *store.Tx, jobID string, also ...store.Ask) (run lifecycle.Run, job lifecycle.Job, err error) {
 	ofJob := store.Ask{Query: selectRun + "(SELECT run_id FROM execution_jobs WHERE job_id = $1)" + tx.ForUpdate(), Args: []any{jobID},
 		Row: func(r store.Row) (err error) {
 			run, _, err = scanRun(r)
 			return err
 		}}
-	if job, err = loadJob(ctx, tx, jobID, ofJob); isNoRows(err) {
+	if job, err = loadJob(ctx, tx, jobID, append([]store.Ask{ofJob}, also...)...); isNoRows(err) {
 		err = ErrNotOwner
 	}
 	return run, job, err
@@ -161,11 +162,16 @@ func loadOpen(ctx context.Context, tx *store.Tx, runID string) ([]lifecycle.Job,
 	return jobs, nil
 }
 
-// loadAftermath reads what the end of a job concerns, after what else is asked.
-func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, ended lifecycle.Job, first ...store.Ask) (lifecycle.Aftermath, error) {
+// loadAftermath reads what the end of a job concerns, and is not known already.
+func loadAftermath(ctx context.Context, tx *store.Tx, run lifecycle.Run, ended lifecycle.Job, known *ahead) (lifecycle.Aftermath, error) {
 	a := lifecycle.Aftermath{Run: run, Job: ended}
 	var dependants []lifecycle.Job
-	asks := append(first, askJobs(&dependants, selectDependants, ended.ID))
+	var asks []store.Ask
+	if known == nil {
+		asks = append(asks, askJobs(&dependants, selectDependants, ended.ID))
+	} else {
+		dependants = known.dependants
+	}
 	if ended.Wave.MaxParallel > 0 {
 		asks = append(asks, askJobs(&a.Siblings, selectSiblings, ended.ID))
 	}

@@ -39,14 +39,13 @@ func (e *Engine) ReportedAlong(ctx context.Context, agentID string, of Owned, al
 
 // hear takes words about a job. Those about its steps are stored together, before the state that they led to.
 func (e *Engine) hear(ctx context.Context, tx *store.Tx, agentID string, of Owned, words []word) (err error) {
-	var run lifecycle.Run
-	var job lifecycle.Job
+	var about subject
 	var steps []stepWord
 	known := !slices.ContainsFunc(words, word.changesJob) // a word about a step alone locks no run
 	ran, told := ranFor(words)
 	for i, w := range words {
 		if !known && (i == 0 || w.changesJob()) { // the run is locked before its job, whatever comes first
-			if run, job, err = lockJob(ctx, tx, of.JobID); err != nil {
+			if about, err = lockSubject(ctx, tx, of, endsNext(words[i:])); err != nil {
 				return err
 			}
 			known = true
@@ -65,12 +64,29 @@ func (e *Engine) hear(ctx context.Context, tx *store.Tx, agentID string, of Owne
 		if told && w.job.State.Terminal() {
 			r.BeganAt = e.clock.Millis() - ran
 		}
-		if err := e.jobReported(ctx, tx, run, job, *w.job, r, w.data); err != nil {
+		if err := e.jobReported(ctx, tx, about, *w.job, r, w.data); err != nil {
 			return err
 		}
 		steps, known = nil, false
 	}
 	return e.stepsReported(ctx, tx, agentID, of, steps)
+}
+
+// subject is the job that words are about, locked with its run.
+type subject struct {
+	run  lifecycle.Run
+	job  lifecycle.Job
+	next *ahead // what its end concerns, when that comes next
+}
+
+func lockSubject(ctx context.Context, tx *store.Tx, of Owned, ends bool) (s subject, err error) {
+	var asks []store.Ask
+	if ends {
+		s.next = &ahead{}
+		asks = s.next.asks(of.JobID)
+	}
+	s.run, s.job, err = lockJob(ctx, tx, of.JobID, asks...)
+	return s, err
 }
 
 // word is what an agent says of a job, or of a step of it.
@@ -81,6 +97,16 @@ type word struct {
 }
 
 func (w word) changesJob() bool { return w.job != nil }
+
+// endsNext tells that the next state of a job that matters is its end.
+func endsNext(words []word) bool {
+	for _, w := range words {
+		if w.job != nil && w.job.State != ci.JobRunning {
+			return w.job.State.Terminal()
+		}
+	}
+	return false
+}
 
 func readWords(words []wire.Message) (read []word, err error) {
 	read = make([]word, len(words))
@@ -117,24 +143,25 @@ func ranFor(words []word) (ran int64, told bool) {
 
 // jobReported takes the state of a job as its agent has it, which for its end is r. States that only the server decides change
 // nothing.
-func (e *Engine) jobReported(ctx context.Context, tx *store.Tx, run lifecycle.Run, job lifecycle.Job, m wire.JobStatus, r lifecycle.Report, data wire.JobData) error {
+func (e *Engine) jobReported(ctx context.Context, tx *store.Tx, about subject, m wire.JobStatus, r lifecycle.Report, data wire.JobData) error {
 	var o lifecycle.Outcome
 	switch m.State {
 	case ci.JobSuccess, ci.JobFailed, ci.JobCancelled:
-		return e.finished(ctx, tx, run, job, m, r, data)
+		return e.finished(ctx, tx, about, m, r, data)
 	case ci.JobRunning:
-		o = lifecycle.Started(run, job, r.Agent, e.clock.Millis())
+		o = lifecycle.Started(about.run, about.job, r.Agent, e.clock.Millis())
 	case ci.JobCancelling:
-		o = lifecycle.Cancelling(job, r.Agent)
+		o = lifecycle.Cancelling(about.job, r.Agent)
 	default:
 		o = lifecycle.Outcome{Ignored: fmt.Sprintf("the state %s is not an agent's to report", m.State)}
 	}
-	e.explain(run.ID, o)
-	return e.apply(ctx, tx, run, o)
+	e.explain(about.run.ID, o)
+	return e.apply(ctx, tx, about.run, o)
 }
 
 // finished takes the end of a job, with what it gives to its run.
-func (e *Engine) finished(ctx context.Context, tx *store.Tx, run lifecycle.Run, job lifecycle.Job, m wire.JobStatus, r lifecycle.Report, data wire.JobData) (err error) {
+func (e *Engine) finished(ctx context.Context, tx *store.Tx, about subject, m wire.JobStatus, r lifecycle.Report, data wire.JobData) (err error) {
+	run, job := about.run, about.job
 	var grown []lifecycle.Outcome
 	if lifecycle.Accepts(job, r) {
 		if job.Kind.Internal() && r.Status == ci.JobSuccess && run.Cancel == nil { // what would join was cancelled before it was made
@@ -153,7 +180,10 @@ func (e *Engine) finished(ctx context.Context, tx *store.Tx, run lifecycle.Run, 
 	}
 	o := lifecycle.Finished(run, job, r, e.clock.Millis())
 	e.explain(run.ID, o)
-	return e.apply(ctx, tx, run, append([]lifecycle.Outcome{o}, grown...)...)
+	if job.Kind.Internal() || len(r.Dropped) > 0 || run.CheckMode != "" { // more changes than that this job has ended
+		about.next = nil
+	}
+	return e.applyAhead(ctx, tx, run, about.next, append([]lifecycle.Outcome{o}, grown...)...)
 }
 
 // maxStepResults bounds the steps of which the end of a job tells; each costs the only writer of the database a moment.

@@ -15,6 +15,7 @@ type standing struct {
 	open bool // some job of it has not ended
 	// jobs are all jobs of a run in which none is open, in the order in which their author wrote them.
 	jobs         []lifecycle.Summary
+	ending       int  // the place among them of the job that is about to end, -1 where it is not
 	drift        bool // some step of a run in check mode found something to change
 	slots, holds bool // it has, or waits for, a place in a group; something in it waits for somebody
 }
@@ -22,7 +23,7 @@ type standing struct {
 // loadStanding reads how a run stands. A run that does not exist is sql.ErrNoRows.
 func loadStanding(ctx context.Context, q store.Querier, runID string) (standing, error) {
 	s := standing{from: Source{RunID: runID}}
-	err := q.All(ctx, askStanding(&s)...)
+	err := q.All(ctx, askStanding(&s, "")...)
 	if err == nil && s.from.OrgID == "" {
 		err = sql.ErrNoRows
 	}
@@ -32,21 +33,38 @@ func loadStanding(ctx context.Context, q store.Querier, runID string) (standing,
 	return s, nil
 }
 
-// askStanding is loadStanding among other questions.
-func askStanding(s *standing) []store.Ask {
-	args := []any{s.from.RunID}
+// askStanding is loadStanding among other questions. A job that is about to end, if there is one, is taken for one that has (see
+// standing.after); where the run is not known, it is that job's.
+func askStanding(s *standing, ending string) []store.Ask {
+	run, args := "run_id = $2", []any{ending, s.from.RunID}
+	if s.from.RunID == "" {
+		run, args = "run_id = (SELECT run_id FROM execution_jobs WHERE job_id = $1)", args[:1]
+	}
+	s.ending = -1
 	return []store.Ask{
-		{Query: selectStanding, Args: args, Row: func(r store.Row) error {
-			return r.Scan(&s.from.OrgID, &s.from.RoutingKey, &s.from.Repo, &s.from.Workflow, &s.from.ChainDepth, &s.from.Test,
+		{Query: selectStanding + run, Args: args, Row: func(r store.Row) error {
+			return r.Scan(&s.from.RunID, &s.from.OrgID, &s.from.RoutingKey, &s.from.Repo, &s.from.Workflow, &s.from.ChainDepth, &s.from.Test,
 				&s.open, &s.drift, &s.slots, &s.holds)
 		}},
-		{Query: selectSummaries, Args: args, Row: func(r store.Row) error {
+		{Query: selectSummaries + run + noOther + run + ") ORDER BY position", Args: args, Row: func(r store.Row) error {
 			var job lifecycle.Summary
-			err := r.Scan(&job.Name, &job.Status, &job.Kind)
+			var ends bool
+			err := r.Scan(&job.Name, &job.Status, &job.Kind, &ends)
+			if ends {
+				s.ending = len(s.jobs)
+			}
 			s.jobs = append(s.jobs, job)
 			return err
 		}},
 	}
+}
+
+// after is how a run stands once the job that was about to end has ended.
+func (s standing) after(ended lifecycle.Job) standing {
+	if s.ending >= 0 {
+		s.jobs[s.ending].Status = ended.Status
+	}
+	return s
 }
 
 // SourceOf reads where a run comes from. Error: ErrRunNotFound.
@@ -100,15 +118,17 @@ func (e *Engine) release(ctx context.Context, tx *store.Tx, runID string, s stan
 }
 
 const (
-	selectStanding = `SELECT r.org_id, r.routing_key, r.repo_identifier, r.workflow_name, r.chain_depth, r.is_test_run,
-    EXISTS (SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.completed_at IS NULL),
+	selectStanding = `SELECT r.run_id, r.org_id, r.routing_key, r.repo_identifier, r.workflow_name, r.chain_depth, r.is_test_run,
+    EXISTS (SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.completed_at IS NULL AND j.job_id <> $1),
     r.check_mode IS NOT NULL AND EXISTS (SELECT 1 FROM execution_jobs j JOIN execution_steps s ON s.job_id = j.job_id
         WHERE j.run_id = r.run_id AND s.check_outcome = 'dry-run'),
     EXISTS (SELECT 1 FROM concurrency_slots c WHERE c.run_id = r.run_id)
         OR EXISTS (SELECT 1 FROM concurrency_waiters w WHERE w.run_id = r.run_id),
     EXISTS (SELECT 1 FROM held_runs h WHERE h.run_id = r.run_id AND h.status = 'pending')
-FROM execution_runs r WHERE r.run_id = $1`
+FROM execution_runs r WHERE r.`
 
-	selectSummaries = `SELECT job_name, status, kind FROM execution_jobs WHERE run_id = $1
-    AND NOT EXISTS (SELECT 1 FROM execution_jobs o WHERE o.run_id = $1 AND o.completed_at IS NULL) ORDER BY position`
+	selectSummaries = `SELECT job_name, status, kind, job_id = $1 FROM execution_jobs WHERE `
+
+	// It is looked for once, not for each job.
+	noOther = ` AND NOT EXISTS (SELECT 1 FROM execution_jobs o WHERE o.completed_at IS NULL AND o.job_id <> $1 AND o.`
 )
