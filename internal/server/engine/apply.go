@@ -51,12 +51,13 @@ func (e *Engine) applyAhead(ctx context.Context, tx *store.Tx, run lifecycle.Run
 	var ended []lifecycle.Job
 	var news endings
 	var begun *lifecycle.RunChange
+	held := known == nil || known.stands.holds
 	for _, o := range outcomes {
 		if o.Run.Begins() && len(o.Ended) > 0 { // it may end as well, and then one change tells both
 			begun, o.Run = o.Run, nil
 			run.Begin(*begun)
 		}
-		if err := e.admit(ctx, tx, &run, &o, now); err != nil {
+		if err := e.admit(ctx, tx, &run, &o, held, now); err != nil {
 			return err
 		}
 		ended = append(ended, o.Ended...)
@@ -83,7 +84,7 @@ func (e *Engine) applyAhead(ctx context.Context, tx *store.Tx, run lifecycle.Run
 		known = nil
 		news.jobs = append(news.jobs, a.Job)
 		follow := lifecycle.Ended(a, now)
-		if err := e.admit(ctx, tx, &run, &follow, now); err != nil {
+		if err := e.admit(ctx, tx, &run, &follow, true, now); err != nil {
 			return err
 		}
 		ended, more = append(ended, follow.Ended...), more || len(follow.Ended) > 0
@@ -98,15 +99,16 @@ func (e *Engine) applyAhead(ctx context.Context, tx *store.Tx, run lifecycle.Run
 }
 
 // admit stores an outcome, without the jobs that their gates do not let into the queue.
-func (e *Engine) admit(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o *lifecycle.Outcome, now int64) error {
+func (e *Engine) admit(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o *lifecycle.Outcome, held bool, now int64) error {
 	if err := e.atDoor(ctx, tx, o, now); err != nil {
 		return err
 	}
-	return e.storeOutcome(ctx, tx, run, *o, now)
+	return e.storeOutcome(ctx, tx, run, *o, held, now)
 }
 
-// storeOutcome writes the changes of one decision, in lock order: run, jobs, queue rows, outbox.
-func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o lifecycle.Outcome, now int64) error {
+// storeOutcome writes the changes of one decision, in lock order: run, jobs, queue rows, outbox. Nothing of the run waits for
+// somebody unless it is held.
+func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o lifecycle.Outcome, held bool, now int64) error {
 	if o.Run != nil {
 		if err := storeRun(ctx, tx, run, *o.Run); err != nil {
 			return err
@@ -116,7 +118,7 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 		if err := storeJob(ctx, tx, run.ID, c); err != nil {
 			return err
 		}
-		if c.CloseHolds || c.CompletedAt != 0 { // its own, and those of its steps, of which only the holds themselves know
+		if c.CloseHolds || held && c.CompletedAt != 0 { // its own, and those of its steps, of which only the holds themselves know
 			if err := closeHolds(ctx, tx, run.ID, c.JobID, now); err != nil {
 				return err
 			}

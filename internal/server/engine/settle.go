@@ -93,7 +93,7 @@ func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, s 
 	if err := e.announceJobs(ctx, tx, s.from, news, now); err != nil {
 		return err
 	}
-	if err := e.storeOutcome(ctx, tx, &run, o, now); err != nil || !ends {
+	if err := e.storeOutcome(ctx, tx, &run, o, s.holds, now); err != nil || !ends {
 		return err
 	}
 	if err := e.release(ctx, tx, run.ID, s, now); err != nil {
