@@ -213,7 +213,7 @@ func (s *Server) openIntake() {
 	s.pipeline = pipeline.New(pipeline.Deps{DB: s.db, Inbox: s.inbox, Poke: poke, Sources: s.sources, Engine: s.engine, Log: s.log, Clock: s.clock,
 		Builds: s.cache, Workers: s.settings.Workers, Received: s.counters.received, Processed: s.counters.processed, Matching: s.counters.matching,
 		Providers: map[string]pipeline.Provider{
-			forge.Local:   {Normaliser: repositories, LockFiles: repositories, CloneURLs: repositories, Refs: repositories},
+			forge.Local:   {Normaliser: repositories, LockFiles: repositories, Refs: repositories},
 			forge.Generic: {Normaliser: generic.Normaliser{}},
 		}})
 }

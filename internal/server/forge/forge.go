@@ -54,20 +54,16 @@ type Normaliser interface {
 
 // Lock is a lock file and the commit it was read at. The file may be shared with other callers: nobody changes it.
 type Lock struct {
-	File *lockfile.File
-	SHA  string // the full commit id, also when a name was asked for
+	File     *lockfile.File
+	SHA      string // the full commit id, also when a name was asked for
+	CloneURL string // what agents clone
 }
 
 // LockFiles reads the lock file of a repository at a commit or name. Errors: *lockfile.ParseError when the file is
-// there and unusable (the lock's SHA is set then); ErrNoLockFile, ErrNoCommit, ErrNoRepository and ErrRefused, which the same request would meet
+// there and unusable (all else of the lock is set then); ErrNoLockFile, ErrNoCommit, ErrNoRepository and ErrRefused, which the same request would meet
 // again; anything else may pass by itself.
 type LockFiles interface {
 	LockFile(ctx context.Context, src Source, repo, ref string) (Lock, error)
-}
-
-// CloneURLs tells what agents clone. An error is ErrRefused or ErrNoRepository.
-type CloneURLs interface {
-	CloneURL(src Source, repo string) (string, error)
 }
 
 // Commit is what a name in a repository stands for.

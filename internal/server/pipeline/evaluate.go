@@ -32,8 +32,8 @@ type evaluation struct {
 	facts forge.Facts
 	lock  forge.Lock
 
-	cloneURL  string
 	branch    string // what the runs show as their ref
+	sought    bool   // the repository was asked for its default branch
 	checkMode string
 	result    inbox.Result
 	counted   string // how the delivery is counted
@@ -143,9 +143,7 @@ func (e *evaluation) normalise() (forge.Facts, bool) {
 func (e *evaluation) corrupt(ctx context.Context, parseErr *lockfile.ParseError) error {
 	e.counted = "error"
 	e.result.Status, e.result.Error = inbox.StatusLockfileCorrupt, parseErr.Message
-	if err := e.locate(ctx); err != nil {
-		return err
-	}
+	e.nameBranch(ctx)
 	w := lockfile.Workflow{Name: UnresolvedWorkflow}
 	r, err := e.registration(w, nil, failed(w, ci.InitLockResolution, parseErr.Message))
 	if err != nil {
@@ -189,9 +187,7 @@ func (e *evaluation) dispatch(ctx context.Context) error {
 
 // start plans one workflow, or a failed run of its name where it cannot be matched or planned.
 func (e *evaluation) start(ctx context.Context, w lockfile.Workflow, decision trigger.Decision, matchErr error) (r engine.Registration, err error) {
-	if err := e.locate(ctx); err != nil {
-		return r, err
-	}
+	e.nameBranch(ctx)
 	var trace json.RawMessage
 	if matchErr == nil {
 		if trace, err = json.Marshal(decision); err != nil {
@@ -215,7 +211,7 @@ func (e *evaluation) plan(ctx context.Context, w lockfile.Workflow, runID string
 	}
 	in := plan.Input{
 		Workflow: w, Event: e.facts.Event, Org: e.d.OrgID, RunID: runID, CheckMode: e.checkMode, LockfileHash: e.lock.File.LockfileHash,
-		Source: plan.Source{Repo: e.facts.Repo, CloneURL: e.cloneURL, Ref: e.branch, SHA: e.lock.SHA, Provider: e.src.Provider},
+		Source: plan.Source{Repo: e.facts.Repo, CloneURL: e.lock.CloneURL, Ref: e.branch, SHA: e.lock.SHA, Provider: e.src.Provider},
 		// Sources of these kinds know no contributors: whoever may push to their repositories is trusted.
 		CacheShared: true,
 	}
@@ -229,22 +225,16 @@ func (e *evaluation) plan(ctx context.Context, w lockfile.Workflow, runID string
 	return made
 }
 
-// locate finds what only a delivery that starts something needs.
-func (e *evaluation) locate(ctx context.Context) error {
-	if e.cloneURL != "" {
-		return nil
+// nameBranch asks for the default branch where the event names none. Only a delivery that starts something needs it. A
+// repository whose HEAD is detached has none either; the run then shows none.
+func (e *evaluation) nameBranch(ctx context.Context) {
+	if e.branch != "" || e.sought {
+		return
 	}
-	var err error
-	if e.cloneURL, err = e.ports.CloneURL(e.src, e.facts.Repo); err != nil {
-		return fmt.Errorf("clone URL: %w", err)
+	e.sought = true
+	if c, err := e.ports.Commit(ctx, e.src, e.facts.Repo, ""); err == nil {
+		e.branch = c.Default
 	}
-	if e.branch == "" {
-		// The event names no branch. A repository without commits has no default one either; the run then shows none.
-		if c, err := e.ports.Commit(ctx, e.src, e.facts.Repo, ""); err == nil {
-			e.branch = c.Default
-		}
-	}
-	return nil
 }
 
 func failed(w lockfile.Workflow, category, message string) plan.Plan {
@@ -258,7 +248,7 @@ func (e *evaluation) registration(w lockfile.Workflow, trace json.RawMessage, ma
 	}
 	r := engine.Registration{
 		RunID: e.runID(w), OrgID: e.d.OrgID, RoutingKey: e.d.RoutingKey, Provider: e.src.Provider, Repo: e.facts.Repo,
-		Ref: e.branch, SHA: e.lock.SHA, CloneURL: e.cloneURL, CheckoutRef: e.facts.CheckoutRef, DeliveryID: e.d.ID,
+		Ref: e.branch, SHA: e.lock.SHA, CloneURL: e.lock.CloneURL, CheckoutRef: e.facts.CheckoutRef, DeliveryID: e.d.ID,
 		RequestID: e.d.RequestID, TriggerEvent: e.facts.Event.Display(), Event: event, Decision: trace,
 		CommitMessage: e.facts.CommitMessage, Sender: e.facts.Sender, LockFileSource: "head", Plan: made,
 	}

@@ -33,11 +33,10 @@ type Sources interface {
 	ByRoutingKey(ctx context.Context, key string) (forge.Source, error)
 }
 
-// Provider is the ports of one kind of source. LockFiles, CloneURLs and Refs are nil for a kind without repositories.
+// Provider is the ports of one kind of source. LockFiles and Refs are nil for a kind without repositories.
 type Provider struct {
 	forge.Normaliser
 	forge.LockFiles
-	forge.CloneURLs
 	forge.Refs
 }
 

@@ -64,7 +64,7 @@ func (p *Pipeline) Rerun(ctx context.Context, runID, by string) (string, error) 
 	r := o.Registration
 	r.ParentRunID, r.OriginalRunID, r.RunID = runID, o.Original, id
 	r.DeliveryID, r.TriggerEvent, r.TriggeredBy, r.RequestID = "rerun:"+id, "rerun", by, uuid.NewString()
-	r.CloneURL, r.Plan = e.cloneURL, e.plan(ctx, w, id, nil)
+	r.CloneURL, r.Plan = e.lock.CloneURL, e.plan(ctx, w, id, nil)
 	err = p.deps.Engine.Register(ctx, r)
 	switch {
 	case errors.Is(err, engine.ErrRunNotFound):
@@ -126,7 +126,8 @@ func (p *Pipeline) reopen(ctx context.Context, o engine.Origin) (*evaluation, lo
 	if i < 0 {
 		return nil, none, &RerunRefusal{RerunWorkflowMissing, fmt.Sprintf("Workflow '%s' not found in lock file at SHA %s", o.Workflow, o.SHA)}
 	}
-	return e, e.lock.File.Workflows[i], e.locate(ctx)
+	e.nameBranch(ctx)
+	return e, e.lock.File.Workflows[i], nil
 }
 
 func lockRefusal(err error) error {

@@ -66,7 +66,7 @@ func assemble(db *store.DB, base string, runs pipeline.Engine) (*parts, error) {
 	p.deps = pipeline.Deps{
 		DB: db, Inbox: p.inbox, Poke: p.poke, Sources: p.sources, Engine: runs, Log: log, Clock: clock,
 		Providers: map[string]pipeline.Provider{
-			forge.Local:   {Normaliser: repositories, LockFiles: repositories, CloneURLs: repositories, Refs: repositories},
+			forge.Local:   {Normaliser: repositories, LockFiles: repositories, Refs: repositories},
 			forge.Generic: {Normaliser: generic.Normaliser{}},
 		},
 		Processed: inc(func(labels ...string) { p.counted <- labels[0] }),

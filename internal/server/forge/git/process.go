@@ -162,12 +162,11 @@ func (p *process) read(limit int64) (object, error) {
 // itself may be none.
 func Dir(repo string) (string, error) {
 	for _, name := range []string{".git", "."} {
-		dir, err := RealPath(repo, name)
+		dir, info, err := realPath(repo, name)
 		if err != nil {
 			continue
 		}
-		info, err := os.Stat(dir)
-		if err == nil && info.Mode().IsRegular() {
+		if info.Mode().IsRegular() {
 			if dir, err = linkedDir(dir); err != nil {
 				continue
 			}
@@ -182,18 +181,27 @@ func Dir(repo string) (string, error) {
 // RealPath is the place of a clean relative path below a folder that no symbolic link leads to, with every link on its way
 // resolved. It asks for no more than the elements of the path, as long as none of them is a link.
 func RealPath(folder, name string) (string, error) {
-	place := folder
+	place, _, err := realPath(folder, name)
+	return place, err
+}
+
+// realPath also tells what is there.
+func realPath(folder, name string) (place string, info fs.FileInfo, err error) {
+	place = folder
 	for element := range strings.SplitSeq(filepath.ToSlash(name), "/") {
 		place = filepath.Join(place, element)
-		info, err := os.Lstat(place)
-		if err != nil {
-			return "", err
+		if info, err = os.Lstat(place); err != nil {
+			return "", nil, err
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {
-			return filepath.EvalSymlinks(filepath.Join(folder, name))
+			if place, err = filepath.EvalSymlinks(filepath.Join(folder, name)); err != nil {
+				return "", nil, err
+			}
+			info, err = os.Lstat(place)
+			return place, info, err
 		}
 	}
-	return place, nil
+	return place, info, nil
 }
 
 // linkedDir follows the file .git of a worktree or submodule, which names the directory.

@@ -87,40 +87,42 @@ func isTypeError(err error) bool {
 
 // LockFile is forge.LockFiles.
 func (p *Provider) LockFile(ctx context.Context, src forge.Source, repo, ref string) (forge.Lock, error) {
-	dir, err := locate(src, repo)
+	r, err := locate(src, repo)
 	if err != nil {
 		return forge.Lock{}, err
 	}
-	if file, ok := p.locks.get(atCommit(dir, ref)); ok {
-		return forge.Lock{File: file, SHA: ref}, nil
+	lock := forge.Lock{SHA: ref, CloneURL: r.cloneURL()}
+	var ok bool
+	if lock.File, ok = p.locks.get(atCommit(r.dir, ref)); ok {
+		return lock, nil
 	}
-	commit, blob, err := p.git.ShowCommit(ctx, dir, ref, lockfile.Path, lockfile.MaxBytes)
+	commit, blob, err := p.git.ShowCommit(ctx, r.dir, ref, lockfile.Path, lockfile.MaxBytes)
+	lock.SHA = commit.SHA
 	if errors.Is(err, git.ErrTooLarge) {
-		return forge.Lock{SHA: commit.SHA}, &lockfile.ParseError{Repo: repo, Ref: ref, Kind: lockfile.TooLarge,
+		return lock, &lockfile.ParseError{Repo: repo, Ref: ref, Kind: lockfile.TooLarge,
 			Message: fmt.Sprintf("Lock file at %s ref=%s is larger than the limit of %d bytes", repo, ref, lockfile.MaxBytes)}
 	}
 	if err != nil {
 		return forge.Lock{}, translate(err, repo)
 	}
-	file, ok := p.locks.get(blob.ID)
-	if !ok {
+	if lock.File, ok = p.locks.get(blob.ID); !ok {
 		var parseErr *lockfile.ParseError
-		if file, parseErr = lockfile.Load(blob.Data, repo, ref); parseErr != nil {
-			return forge.Lock{SHA: commit.SHA}, parseErr // never cached: its text names the repository and the ref
+		if lock.File, parseErr = lockfile.Load(blob.Data, repo, ref); parseErr != nil {
+			return lock, parseErr // never cached: its text names the repository and the ref
 		}
-		p.locks.add(blob.ID, file, len(blob.Data))
+		p.locks.add(blob.ID, lock.File, len(blob.Data))
 	}
-	p.locks.add(atCommit(dir, commit.SHA), file, len(blob.Data))
-	return forge.Lock{File: file, SHA: commit.SHA}, nil
+	p.locks.add(atCommit(r.dir, commit.SHA), lock.File, len(blob.Data))
+	return lock, nil
 }
 
 // Commit is forge.Refs. Of a branch and a tag of one name the branch is meant.
 func (p *Provider) Commit(ctx context.Context, src forge.Source, repo, ref string) (forge.Commit, error) {
-	dir, err := locate(src, repo)
+	r, err := locate(src, repo)
 	if err != nil {
 		return forge.Commit{}, err
 	}
-	branch, err := p.git.DefaultBranch(ctx, dir)
+	branch, err := p.git.DefaultBranch(ctx, r.dir)
 	if err != nil {
 		return forge.Commit{}, translate(err, repo)
 	}
@@ -132,7 +134,7 @@ func (p *Provider) Commit(ctx context.Context, src forge.Source, repo, ref strin
 		candidates = []string{ref}
 	}
 	for _, name := range candidates {
-		commit, err := p.git.Commit(ctx, dir, name)
+		commit, err := p.git.Commit(ctx, r.dir, name)
 		if errors.Is(err, git.ErrNoCommit) {
 			continue
 		}

@@ -128,11 +128,8 @@ func TestPathsThatLeaveTheBaseAreRefused(t *testing.T) {
 		"bare.git", "bare", "worktree", "", ".", base, "/", "good\x00", "good\n", "file://" + base + "/%2e%2e/outside",
 		strings.Repeat("a", 300),
 	} {
-		if _, err := p.LockFile(t.Context(), source(base), repo, "main"); !errors.Is(err, forge.ErrRefused) {
-			t.Errorf("%q: %v", repo, err)
-		}
-		if u, err := p.CloneURL(source(base), repo); !errors.Is(err, forge.ErrRefused) {
-			t.Errorf("%q: clone URL %s, %v", repo, u, err)
+		if lock, err := p.LockFile(t.Context(), source(base), repo, "main"); !errors.Is(err, forge.ErrRefused) || lock.CloneURL != "" {
+			t.Errorf("%q: %+v, %v", repo, lock, err)
 		}
 	}
 	for _, repo := range []string{"good", "./good", "alias", "nested", base + "/good", "file://" + base + "/good", "file://localhost" + base + "/good"} {
@@ -145,18 +142,23 @@ func TestPathsThatLeaveTheBaseAreRefused(t *testing.T) {
 func TestCloneURLs(t *testing.T) {
 	root := t.TempDir()
 	base := filepath.Join(root, "a b%20")
-	commit(t, filepath.Join(base, "team/my app"), lockText)
+	dir := filepath.Join(base, "team/my app")
+	sha := commit(t, dir, lockText)
+	broken := commit(t, dir, "{")
 	p := provider(t)
 	src := source(base)
-	u, err := p.CloneURL(src, "team/my app")
+	lock, err := p.LockFile(t.Context(), src, "team/my app", sha)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, root, "clone", "-q", u, "copy") // git itself says whether the URL means this folder
+	run(t, root, "clone", "-q", lock.CloneURL, "copy") // git itself says whether the URL means this folder
 	src.Local.CloneURLBase = "https://git.example/repos/"
 	for _, repo := range []string{"team/my app", "file://" + (&url.URL{Path: base}).EscapedPath() + "/team/my%20app"} {
-		if u, err := p.CloneURL(src, repo); err != nil || u != "https://git.example/repos/team/my%20app" {
-			t.Errorf("%q: %s, %v", repo, u, err)
+		for _, ref := range []string{sha, "main", broken} { // a run of which nothing else is known names what it is of, too
+			lock, err := p.LockFile(t.Context(), src, repo, ref)
+			if _, bad := errors.AsType[*lockfile.ParseError](err); bad != (ref != sha) || lock.CloneURL != "https://git.example/repos/team/my%20app" {
+				t.Errorf("%q at %s: %+v, %v", repo, ref, lock, err)
+			}
 		}
 	}
 }
@@ -193,7 +195,7 @@ func TestRefsResolveBranchesFirst(t *testing.T) {
 func FuzzLocate(f *testing.F) {
 	root := f.TempDir()
 	base := filepath.Join(root, "base")
-	commit(f, filepath.Join(base, "good"), lockText)
+	sha := commit(f, filepath.Join(base, "good"), lockText)
 	commit(f, filepath.Join(root, "outside"), lockText)
 	if err := os.Symlink("../outside", filepath.Join(base, "link")); err != nil {
 		f.Fatal(err)
@@ -204,9 +206,9 @@ func FuzzLocate(f *testing.F) {
 	p := provider(f)
 	inside := (&url.URL{Scheme: "file", Path: filepath.Join(base, "good")}).String()
 	f.Fuzz(func(t *testing.T, repo string) {
-		u, err := p.CloneURL(source(base), repo)
-		if err == nil && u != inside {
-			t.Errorf("%q leads to %s", repo, u)
+		lock, err := p.LockFile(t.Context(), source(base), repo, sha)
+		if err == nil && lock.CloneURL != inside {
+			t.Errorf("%q leads to %s", repo, lock.CloneURL)
 		}
 		if err != nil && !errors.Is(err, forge.ErrRefused) && !errors.Is(err, forge.ErrNoRepository) {
 			t.Errorf("%q: %v", repo, err)

@@ -11,21 +11,28 @@ import (
 	"kici/internal/server/forge/git"
 )
 
-// locate finds the folder of a repository below the source's base folder. The name comes from a payload: it may be a
+// repository is one that lies below its source's base folder.
+type repository struct {
+	dir     string // its folder, with every symbolic link resolved
+	name    string // its path below the base folder, as it was asked for
+	urlBase string // of the source
+}
+
+// locate finds a repository below the source's base folder. The name comes from a payload: it may be a
 // path relative to the base, an absolute path or a file:// URL, and nothing that leads out of the base is opened, be it
 // by dots, by a symbolic link or by the link that a worktree's .git file is.
-func locate(src forge.Source, repo string) (string, error) {
+func locate(src forge.Source, repo string) (repository, error) {
 	if src.Local == nil {
-		return "", fmt.Errorf("source %s has no local repositories: %w", src.Name, forge.ErrRefused)
+		return repository{}, fmt.Errorf("source %s has no local repositories: %w", src.Name, forge.ErrRefused)
 	}
 	base := filepath.Clean(src.Local.RepoBasePath)
 	name, err := relative(base, repo)
 	if err != nil {
-		return "", err
+		return repository{}, err
 	}
 	realBase, err := filepath.EvalSymlinks(base)
 	if err != nil {
-		return "", fmt.Errorf("repository base folder %s: %w", base, forge.ErrNoRepository)
+		return repository{}, fmt.Errorf("repository base folder %s: %w", base, forge.ErrNoRepository)
 	}
 	for _, candidate := range []string{name, name + ".git"} {
 		dir, err := git.RealPath(realBase, candidate)
@@ -37,11 +44,11 @@ func locate(src forge.Source, repo string) (string, error) {
 			continue
 		}
 		if !inside(realBase, dir) || !inside(realBase, gitDir) {
-			return "", fmt.Errorf("repository %q leads out of %s: %w", repo, base, forge.ErrRefused)
+			return repository{}, fmt.Errorf("repository %q leads out of %s: %w", repo, base, forge.ErrRefused)
 		}
-		return dir, nil
+		return repository{dir, name, src.Local.CloneURLBase}, nil
 	}
-	return "", fmt.Errorf("%q below %s: %w", repo, base, forge.ErrNoRepository)
+	return repository{}, fmt.Errorf("%q below %s: %w", repo, base, forge.ErrNoRepository)
 }
 
 // relative is the path of a repository relative to the base folder, checked as text alone.
@@ -73,22 +80,14 @@ func inside(base, path string) bool {
 	return err == nil && rel != "." && filepath.IsLocal(rel)
 }
 
-// CloneURL is forge.CloneURLs: below the base URL where one is configured, else the folder itself.
-func (p *Provider) CloneURL(src forge.Source, repo string) (string, error) {
-	dir, err := locate(src, repo)
-	if err != nil {
-		return "", err
+// cloneURL is what agents clone: below the base URL where one is configured, else the folder itself.
+func (r repository) cloneURL() string {
+	if r.urlBase == "" {
+		return (&url.URL{Scheme: "file", Path: r.dir}).String()
 	}
-	if src.Local.CloneURLBase == "" {
-		return (&url.URL{Scheme: "file", Path: dir}).String(), nil
-	}
-	name, err := relative(filepath.Clean(src.Local.RepoBasePath), repo)
-	if err != nil {
-		return "", err
-	}
-	parts := strings.Split(filepath.ToSlash(name), "/")
+	parts := strings.Split(filepath.ToSlash(r.name), "/")
 	for i, part := range parts {
 		parts[i] = url.PathEscape(part)
 	}
-	return strings.TrimSuffix(src.Local.CloneURLBase, "/") + "/" + strings.Join(parts, "/"), nil
+	return strings.TrimSuffix(r.urlBase, "/") + "/" + strings.Join(parts, "/")
 }
