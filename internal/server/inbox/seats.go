@@ -17,9 +17,9 @@ type seats struct {
 	work   chan Work // has room for every seat
 }
 
-// Open says that so many workers wait for deliveries. What is handed over comes through the channel; what waits already is
-// found by Next once a seat has been taken.
-func (in *Inbox) Open(workers int) <-chan Work {
+// Open says that so many workers wait for deliveries. What is handed over comes through the channel, which has room for every
+// seat; what waits already is found by Next once a seat has been taken.
+func (in *Inbox) Open(workers int) chan Work {
 	s := &in.seats
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -115,16 +115,23 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	if err := p.deps.Inbox.Recover(ctx); err != nil {
 		return err
 	}
-	f := &floor{p: p, handed: p.deps.Inbox.Open(p.deps.Workers), freed: service.NewPoke()}
+	f := &floor{p: p, work: p.deps.Inbox.Open(p.deps.Workers), freed: service.NewPoke()}
 	defer f.clear(ctx)
+	for range p.deps.Workers {
+		f.workers.Go(func() { f.serve(ctx) })
+	}
 	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
 	for {
 		if err := f.fill(ctx); err != nil && ctx.Err() == nil {
 			p.deps.Log.Error("deliveries could not be leased, the next turn tries again", "err", err)
 		}
-		if err := f.await(ctx, tick.C); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.deps.Poke:
+		case <-f.freed:
+		case <-tick.C:
 		}
 	}
 }
@@ -133,8 +140,8 @@ func (p *Pipeline) Run(ctx context.Context) error {
 type floor struct {
 	p       *Pipeline
 	workers sync.WaitGroup
-	handed  <-chan inbox.Work
-	freed   service.Poke // a worker has left while deliveries wait
+	work    chan inbox.Work // has room for every seat
+	freed   service.Poke    // a worker has left while deliveries wait
 }
 
 // fill gives deliveries that wait to workers until either run out.
@@ -145,49 +152,39 @@ func (f *floor) fill(ctx context.Context) error {
 			f.p.deps.Inbox.Leave(err != nil)
 			return err
 		}
-		f.start(ctx, w)
+		f.work <- w
 	}
 	return nil
 }
 
-// await gives work to those to whom it is handed over, until there may be some that waits.
-func (f *floor) await(ctx context.Context, tick <-chan time.Time) error {
+// serve is a worker. It stays for as long as deliveries may come: what one needs of the stack would have to grow anew for each.
+func (f *floor) serve(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
-		case w := <-f.handed:
-			f.start(ctx, w)
-		case <-f.p.deps.Poke:
-			return nil
-		case <-f.freed:
-			return nil
-		case <-tick:
-			return nil
+			return
+		case w := <-f.work:
+			f.take(ctx, w)
 		}
 	}
 }
 
-func (f *floor) start(ctx context.Context, w inbox.Work) {
-	f.workers.Go(func() {
-		defer func() {
-			if f.p.deps.Inbox.Leave(true) {
-				f.freed.Wake()
-			}
-		}()
-		f.p.work(ctx, w.Delivery, w.Lease)
-	})
+func (f *floor) take(ctx context.Context, w inbox.Work) {
+	f.p.work(ctx, w.Delivery, w.Lease)
+	if f.p.deps.Inbox.Leave(true) {
+		f.freed.Wake()
+	}
 }
 
 // clear waits for the workers and gives back what was handed over and not begun.
 func (f *floor) clear(ctx context.Context) {
 	f.p.deps.Inbox.Close()
+	f.workers.Wait()
 	for {
 		select {
-		case w := <-f.handed:
-			f.start(ctx, w) // which gives it back, since ctx has ended
+		case w := <-f.work:
+			f.take(ctx, w) // which gives it back, since ctx has ended
 		default:
-			f.workers.Wait()
 			f.p.deps.Inbox.Close() // those who left are no seats
 			return
 		}
