@@ -199,15 +199,11 @@ type Expansion struct {
 }
 
 // joining is a builder for jobs that join a run.
-func joining(in Input, known Known) (*builder, error) {
-	event, err := json.Marshal(in.Event)
-	if err != nil {
-		return nil, fmt.Errorf("marshal event: %w", err)
-	}
+func joining(in Input, known Known) *builder {
 	if in.MaxJobs == 0 {
 		in.MaxJobs = ci.MaxJobsPerRun
 	}
-	b := newBuilder(in, event)
+	b := newBuilder(in)
 	b.count = known.count()
 	for base, names := range known.Bases {
 		b.expansion[base] = names
@@ -218,7 +214,7 @@ func joining(in Input, known Known) (*builder, error) {
 	for name, members := range known.Groups {
 		b.expansion[group(name)] = members
 	}
-	return b, nil
+	return b
 }
 
 // initResult is what an init job gives. An absent part was not asked for.
@@ -240,10 +236,7 @@ func Resolve(in Input, known Known, base string, raw json.RawMessage) (Expansion
 	if err := json.Unmarshal(raw, &result); err != nil {
 		return fail(ci.InitDynamicEval, fmt.Sprintf("the agent's result for job '%s' cannot be read: %v", base, err))
 	}
-	b, err := joining(in, known)
-	if err != nil {
-		return Expansion{}, nil, err
-	}
+	b := joining(in, known)
 	i := indexOf(b.in.Workflow, base)
 	if i < 0 {
 		return Expansion{}, nil, fmt.Errorf("resolve job %s: no such job in workflow %s", base, in.Workflow.Name)

@@ -25,7 +25,7 @@ const maxTimeouts = 5
 
 // evaluator runs the inline expressions of one plan. The same expression on the same event is run once.
 type evaluator struct {
-	event    json.RawMessage
+	event    func() (json.RawMessage, error) // what they see, made for the first: most workflows have none
 	texts    map[string]evaluated[string]
 	records  map[string]evaluated[lockfile.Pairs]
 	timeouts int
@@ -81,13 +81,21 @@ func (e *fieldError) Unwrap() error { return e.cause }
 
 func (e *evaluator) text(expression string) (string, error) {
 	return once(e, &e.texts, expression, func() (string, error) {
-		return script.InlineString(context.Background(), expression, e.event)
+		event, err := e.event()
+		if err != nil {
+			return "", err
+		}
+		return script.InlineString(context.Background(), expression, event)
 	})
 }
 
 func (e *evaluator) record(expression string) (lockfile.Pairs, error) {
 	return once(e, &e.records, expression, func() (lockfile.Pairs, error) {
-		record, err := script.InlineRecord(context.Background(), expression, e.event)
+		event, err := e.event()
+		if err != nil {
+			return nil, err
+		}
+		record, err := script.InlineRecord(context.Background(), expression, event)
 		if err != nil {
 			return nil, err
 		}

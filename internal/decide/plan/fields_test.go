@@ -26,7 +26,7 @@ func TestVectorsInlineFields(t *testing.T) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
-			e := evaluator{event: in.Event}
+			e := evaluator{event: func() (json.RawMessage, error) { return in.Event, nil }}
 			f, err := e.fields(lockJob(t, in.LockJob))
 			var want struct {
 				Value *struct {
@@ -86,7 +86,7 @@ func needsAgentVector(t *testing.T, c vectors.SuiteCase) {
 func inlineFieldsVector(t *testing.T, c vectors.SuiteCase) {
 	var in struct{ Job, Event json.RawMessage }
 	decode(t, c.Input, &in)
-	e := evaluator{event: in.Event}
+	e := evaluator{event: func() (json.RawMessage, error) { return in.Event, nil }}
 	f, err := e.fields(lockJob(t, in.Job))
 	if c.Error != "" {
 		if err == nil || !strings.HasPrefix(err.Error(), c.Error) {

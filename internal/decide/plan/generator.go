@@ -93,10 +93,7 @@ func Generate(in Input, known Known, g Generated) (Expansion, *ci.InitFailure, e
 	if index < 0 {
 		return Expansion{}, nil, fmt.Errorf("generate: workflow %s has no generator %s", in.Workflow.Name, g.Generator)
 	}
-	b, err := joining(in, known)
-	if err != nil {
-		return Expansion{}, nil, err
-	}
+	b := joining(in, known)
 	entry := b.in.Workflow.Jobs[index]
 	jobs, message := b.decodeGenerated(g.Jobs)
 	if message != "" {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"kici/internal/core/ci"
@@ -113,14 +114,10 @@ type Edge struct {
 // Build plans a run. The error is a defect of the caller or of the sandbox; whatever is wrong with the workflow is an
 // init failure of the plan or of a job.
 func Build(in Input) (Plan, error) {
-	event, err := json.Marshal(in.Event)
-	if err != nil {
-		return Plan{}, fmt.Errorf("plan workflow %s: marshal event: %w", in.Workflow.Name, err)
-	}
 	if in.MaxJobs == 0 {
 		in.MaxJobs = ci.MaxJobsPerRun
 	}
-	b := newBuilder(in, event)
+	b := newBuilder(in)
 	w := b.in.Workflow
 	p := Plan{Workflow: w.Name, TimeoutMs: w.TimeoutMs, Approval: w.Approval, Concurrency: w.Concurrency, Secrets: secretsOf(w)}
 	if p.InitFailure = refuse(w); p.InitFailure != nil {
@@ -138,6 +135,7 @@ func Build(in Input) (Plan, error) {
 			return p, nil
 		}
 	}
+	var err error
 	if p.Jobs, p.Edges, err = b.finish(); err != nil {
 		return Plan{}, fmt.Errorf("plan workflow %s: %w", w.Name, err)
 	}
@@ -177,8 +175,9 @@ type builder struct {
 	pins      map[string]string // of those, base name → the only agent that may take the job
 }
 
-func newBuilder(in Input, event json.RawMessage) *builder {
-	b := &builder{in: in, eval: evaluator{event: event}, expansion: map[string][]string{}, taken: map[string]int{}, pins: map[string]string{}}
+func newBuilder(in Input) *builder {
+	b := &builder{in: in, expansion: map[string][]string{}, taken: map[string]int{}, pins: map[string]string{}}
+	b.eval.event = sync.OnceValues(func() (json.RawMessage, error) { return json.Marshal(in.Event) })
 	b.in.Workflow, b.written = bounded(in.Workflow)
 	return b
 }

@@ -262,7 +262,7 @@ func TestAHugeMatrixIsCountedAndNotBuilt(t *testing.T) {
 }
 
 func TestEndlessExpressionsAreGivenUpOn(t *testing.T) {
-	e := evaluator{event: json.RawMessage(`{}`), timeouts: maxTimeouts}
+	e := evaluator{event: func() (json.RawMessage, error) { return json.RawMessage(`{}`), nil }, timeouts: maxTimeouts}
 	if _, err := e.text("() => 'x'"); err == nil || !strings.Contains(err.Error(), "not evaluated, since 5 other expressions") {
 		t.Errorf("error %v", err)
 	}
