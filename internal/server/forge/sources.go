@@ -29,11 +29,12 @@ type Sources struct {
 	db    *store.DB
 	seal  Sealer
 	clock service.Clock
+	known known
 }
 
 // NewSources gives access to the table.
 func NewSources(db *store.DB, seal Sealer, clock service.Clock) *Sources {
-	return &Sources{db: db, seal: seal, clock: clock}
+	return &Sources{db: db, seal: seal, clock: clock, known: newKnown()}
 }
 
 // maxOrg bounds the name of an organisation, in bytes: indexes take it together with other names.
@@ -70,7 +71,8 @@ func (s *Sources) Update(ctx context.Context, id string, change func(*Settings) 
 	err := s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		var version int64
 		var err error
-		src, version, err = scanSource(tx.QueryRowContext(ctx, selectSource+" WHERE id = $1 AND deleted_at IS NULL"+tx.ForUpdate(), id))
+		row := tx.QueryRowContext(ctx, selectSource+" WHERE id = $1 AND deleted_at IS NULL"+tx.ForUpdate(), id)
+		src, version, err = scanSource(row, texts.decode) // its own copy, which change may alter
 		if err != nil {
 			return err
 		}
@@ -140,18 +142,26 @@ func (s *Sources) fill(src *Source, settings Settings, reseal bool) (version int
 // Verification opens what verifies a source's deliveries. An error means that it cannot be read: a lost key, a damaged
 // row.
 func (s *Sources) Verification(src Source) (Verification, error) {
+	key := sealed{src.ID, src.Method, src.sealed}
+	if v, ok := s.known.verifications.Get(key); ok {
+		return v, nil
+	}
 	plain, err := s.seal.Open(src.sealed, sealAAD(src.ID))
 	if err != nil {
 		return Verification{}, fmt.Errorf("open verification of source %s: %w", src.ID, err)
 	}
-	return ParseVerification(src.Method, plain)
+	v, err := ParseVerification(src.Method, plain)
+	if err == nil {
+		s.known.verifications.Add(key, v)
+	}
+	return v, err
 }
 
 func sealAAD(id string) string { return "source:" + id }
 
 // Get returns the source of that id, also a deleted one. Error: ErrUnknownSource.
 func (s *Sources) Get(ctx context.Context, id string) (Source, error) {
-	src, _, err := scanSource(s.db.Read().QueryRowContext(ctx, selectSource+" WHERE id = $1", id))
+	src, _, err := scanSource(s.db.Read().QueryRowContext(ctx, selectSource+" WHERE id = $1", id), s.known.decode)
 	if err != nil {
 		return Source{}, fmt.Errorf("source %s: %w", id, err)
 	}
@@ -160,7 +170,7 @@ func (s *Sources) Get(ctx context.Context, id string) (Source, error) {
 
 // ByRoutingKey returns the source with that routing key that is not deleted. Error: ErrUnknownSource.
 func (s *Sources) ByRoutingKey(ctx context.Context, key string) (Source, error) {
-	src, _, err := scanSource(s.db.Read().QueryRowContext(ctx, selectSource+" WHERE routing_key = $1 AND deleted_at IS NULL", key))
+	src, _, err := scanSource(s.db.Read().QueryRowContext(ctx, selectSource+" WHERE routing_key = $1 AND deleted_at IS NULL", key), s.known.decode)
 	if err != nil {
 		return Source{}, fmt.Errorf("source of routing key %q: %w", key, err)
 	}
@@ -169,7 +179,7 @@ func (s *Sources) ByRoutingKey(ctx context.Context, key string) (Source, error) 
 
 // ByName returns the organisation's source of that name that is not deleted. Error: ErrUnknownSource.
 func (s *Sources) ByName(ctx context.Context, orgID, name string) (Source, error) {
-	src, _, err := scanSource(s.db.Read().QueryRowContext(ctx, selectSource+" WHERE org_id = $1 AND name = $2 AND deleted_at IS NULL", orgID, name))
+	src, _, err := scanSource(s.db.Read().QueryRowContext(ctx, selectSource+" WHERE org_id = $1 AND name = $2 AND deleted_at IS NULL", orgID, name), s.known.decode)
 	if err != nil {
 		return Source{}, fmt.Errorf("source %q of %q: %w", name, orgID, err)
 	}
@@ -185,7 +195,7 @@ func (s *Sources) List(ctx context.Context, orgID string, deleted bool) ([]Sourc
 	defer rows.Close()
 	var out []Source
 	for rows.Next() {
-		src, _, err := scanSource(rows)
+		src, _, err := scanSource(rows, texts.decode)
 		if err != nil {
 			return nil, fmt.Errorf("list sources: %w", err)
 		}
@@ -258,14 +268,14 @@ func document(absent bool, v any) sql.NullString {
 	return sql.NullString{String: string(raw), Valid: true}
 }
 
-func scanSource(row interface{ Scan(...any) error }) (src Source, keyVersion int64, err error) {
-	var eventHeader, eventPath, keyHeader, keyPath, allowed, local sql.NullString
-	var strip string
+func scanSource(row interface{ Scan(...any) error }, decode func(texts) (documents, error)) (src Source, keyVersion int64, err error) {
+	var eventHeader, eventPath, keyHeader, keyPath sql.NullString
+	var stored texts
 	var window int64
 	var deleted sql.NullInt64
 	err = row.Scan(&src.ID, &src.OrgID, &src.RoutingKey, &src.CreatedAt, &src.Name, &src.Provider, &src.Method, &src.sealed,
-		&keyVersion, &eventHeader, &eventPath, &keyHeader, &keyPath, &window, &src.MaxPayloadBytes, &allowed, &strip,
-		&src.RateLimitRPM, &local, &src.Enabled, &src.UpdatedAt, &deleted)
+		&keyVersion, &eventHeader, &eventPath, &keyHeader, &keyPath, &window, &src.MaxPayloadBytes, &stored.allowed, &stored.strip,
+		&src.RateLimitRPM, &stored.local, &src.Enabled, &src.UpdatedAt, &deleted)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Source{}, 0, ErrUnknownSource
 	}
@@ -275,18 +285,10 @@ func scanSource(row interface{ Scan(...any) error }) (src Source, keyVersion int
 	src.EventTypeHeader, src.EventTypePath = eventHeader.String, eventPath.String
 	src.IdempotencyKeyHeader, src.IdempotencyKeyPath = keyHeader.String, keyPath.String
 	src.DedupWindow, src.DeletedAt = time.Duration(window)*time.Second, deleted.Int64
-	if err := json.Unmarshal([]byte(strip), &src.StripHeaders); err != nil {
-		return Source{}, 0, fmt.Errorf("strip_headers of source %s: %w", src.ID, err)
+	d, err := decode(stored)
+	if err != nil {
+		return Source{}, 0, fmt.Errorf("source %s: %w", src.ID, err)
 	}
-	if allowed.Valid {
-		if err := json.Unmarshal([]byte(allowed.String), &src.AllowedEvents); err != nil {
-			return Source{}, 0, fmt.Errorf("allowed_events of source %s: %w", src.ID, err)
-		}
-	}
-	if local.Valid {
-		if err := json.Unmarshal([]byte(local.String), &src.Local); err != nil {
-			return Source{}, 0, fmt.Errorf("local_config of source %s: %w", src.ID, err)
-		}
-	}
+	src.StripHeaders, src.AllowedEvents, src.Local = d.strip, d.allowed, d.local
 	return src, keyVersion, nil
 }

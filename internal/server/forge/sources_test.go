@@ -143,6 +143,49 @@ func TestUpdateKeepsWhatItIsNotTold(t *testing.T) {
 	})
 }
 
+func TestChangesOfAnotherNodeAreInForceAtOnce(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		sources, other := forge.NewSources(db, reversing{}, at), forge.NewSources(db, reversing{}, at)
+		in := settings("a")
+		in.AllowedEvents, in.Local = []string{"push"}, &forge.LocalConfig{RepoBasePath: "/one"}
+		made, err := sources.Create(t.Context(), "default", in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := func(secret, event, path string) {
+			t.Helper()
+			for range 2 { // the second time from what is remembered
+				got, err := sources.ByName(t.Context(), "default", "a")
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := sources.Verification(got)
+				if err != nil || v.Secret != secret || got.AllowedEvents[0] != event || got.Local.RepoBasePath != path {
+					t.Errorf("%+v, %+v, %v", got, v, err)
+				}
+			}
+		}
+		want("s3", "push", "/one")
+		_, err = other.Update(t.Context(), made.ID, func(s *forge.Settings) error {
+			s.AllowedEvents[0], s.Local.RepoBasePath, s.Verification.Secret = "tag", "/two", "s4"
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want("s4", "tag", "/two")
+		// What a change alters before it is refused is not what others are given.
+		_, err = sources.Update(t.Context(), made.ID, func(s *forge.Settings) error {
+			s.AllowedEvents[0], s.Local.RepoBasePath = "other", "nowhere"
+			return nil
+		})
+		if err == nil {
+			t.Error("a relative path is taken")
+		}
+		want("s4", "tag", "/two")
+	})
+}
+
 func TestNamesAreUniqueAmongLivingSources(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		sources := forge.NewSources(db, reversing{}, at)
