@@ -3,6 +3,7 @@ package forge
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"strings"
 
 	"kici/internal/core/ci"
@@ -33,13 +34,18 @@ func wrap(value json.RawMessage) json.RawMessage {
 	return append(append(json.RawMessage(`{"value":`), value...), '}')
 }
 
-// Headers lower-cases names and joins repeated headers, and leaves out those in strip. The content type always stays:
-// without it the body could not be read again.
-func Headers(all map[string][]string, strip []string) map[string]string {
+// Headers lower-cases names and joins repeated headers.
+func Headers(all map[string][]string) map[string]string {
 	out := make(map[string]string, len(all))
 	for name, values := range all {
 		out[strings.ToLower(name)] = ci.CleanText(strings.Join(values, ", "))
 	}
+	return out
+}
+
+// Stripped leaves out the headers in strip. The content type always stays: without it the body could not be read again.
+func Stripped(headers map[string]string, strip []string) map[string]string {
+	out := maps.Clone(headers)
 	for _, name := range strip {
 		if name != "content-type" {
 			delete(out, name)

@@ -171,7 +171,7 @@ func (in *Inbox) acceptNew(ctx context.Context, tx *store.Tx, d Delivery, seat b
 	if err := in.noteAccepted(ctx, tx, d, seat); err != nil || !seat {
 		return Work{}, err
 	}
-	return row.work(d)
+	return leased(d, row.lease), nil
 }
 
 // noteAccepted writes what goes with a delivery that was claimed.
@@ -238,24 +238,23 @@ func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery, seat bool)
 	if err != nil || !seat {
 		return w, err == nil, err
 	}
-	w, err = row.work(d)
-	return w, err == nil, err
+	return leased(d, row.lease), true, nil
 }
 
 // row is what is written of a new delivery.
 type row struct {
-	values  []any
-	headers string
-	lease   Lease // that it begins with, if any
+	values []any
+	lease  Lease // that it begins with, if any
 }
 
-// newRow makes the row of a delivery, whose texts it cuts to what is stored.
+// newRow makes the row of a delivery, whose texts it makes what is stored.
 func (in *Inbox) newRow(d *Delivery, seat bool) (row, error) {
-	raw, err := json.Marshal(d.Headers)
+	d.Headers = cleanHeaders(d.Headers)
+	headers, err := json.Marshal(d.Headers)
 	if err != nil {
 		return row{}, fmt.Errorf("encode headers: %w", err)
 	}
-	r := row{headers: ci.CleanText(string(raw))}
+	var r row
 	d.Event, d.Action = ci.CutName(d.Event), ci.CutName(d.Action)
 	if d.Payload == nil {
 		d.Payload = []byte{} // an empty body is a body
@@ -263,12 +262,26 @@ func (in *Inbox) newRow(d *Delivery, seat bool) (row, error) {
 	if seat {
 		r.lease = Lease{node: in.opts.NodeID, until: d.ReceivedAt + in.opts.LeaseTime.Milliseconds(), Attempt: 1}
 	}
-	r.values = []any{d.ID, d.OrgID, d.RoutingKey, d.SourceID, d.Event, d.Action, r.headers, d.Payload, d.RequestID, d.ReceivedAt,
+	r.values = []any{d.ID, d.OrgID, d.RoutingKey, d.SourceID, d.Event, d.Action, string(headers), d.Payload, d.RequestID, d.ReceivedAt,
 		d.ReceivedAt + in.opts.DedupTTL.Milliseconds(), r.lease.node, r.lease.until, r.lease.Attempt}
 	return r, nil
 }
 
-func (r row) work(d Delivery) (Work, error) { return leased(d, r.headers, r.lease) }
+// cleanHeaders gives headers that read the same once they were stored.
+func cleanHeaders(headers map[string]string) map[string]string {
+	dirty := false
+	for name, value := range headers {
+		dirty = dirty || ci.CleanText(name) != name || ci.CleanText(value) != value
+	}
+	if !dirty {
+		return headers
+	}
+	clean := make(map[string]string, len(headers))
+	for name, value := range headers {
+		clean[ci.CleanText(name)] = ci.CleanText(value)
+	}
+	return clean
+}
 
 // Seen tells whether the source's idempotency key is still remembered.
 func (in *Inbox) Seen(ctx context.Context, sourceID, key string) (bool, error) {

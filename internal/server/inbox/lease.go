@@ -90,17 +90,17 @@ func (in *Inbox) take(ctx context.Context, id string) (Work, error) {
 	if err != nil {
 		return Work{}, err
 	}
-	return leased(d, headers, Lease{node: in.opts.NodeID, until: until, Attempt: attempt})
-}
-
-// leased is the work that a row is, with the headers as they stand there.
-func leased(d Delivery, headers string, l Lease) (Work, error) {
-	d.Provider, d.Key, d.Window, d.Headers = "", "", 0, nil
 	if err := json.Unmarshal([]byte(headers), &d.Headers); err != nil {
 		return Work{}, fmt.Errorf("stored headers: %w", err)
 	}
+	return leased(d, Lease{node: in.opts.NodeID, until: until, Attempt: attempt}), nil
+}
+
+// leased is the work that a row is.
+func leased(d Delivery, l Lease) Work {
+	d.Provider, d.Key, d.Window = "", "", 0
 	l.deliveryID, l.orgID, l.sourceID, l.routingKey = d.ID, d.OrgID, d.SourceID, d.RoutingKey
-	return Work{d, l}, nil
+	return Work{d, l}
 }
 
 // Finish ends a delivery within the caller's transaction. Error: ErrLeaseLost, upon which the caller rolls back.

@@ -37,7 +37,9 @@ type request struct {
 	id      string // delivery id
 }
 
+// findSource reads one row. To watch meanwhile for a sender that goes away takes goroutines, and more than the reading does.
 func (q *request) findSource(ctx context.Context) *answer {
+	ctx = context.WithoutCancel(ctx)
 	src, err := q.in.deps.Sources.ByName(ctx, q.r.PathValue("orgId"), q.r.PathValue("sourceName"))
 	if errors.Is(err, forge.ErrUnknownSource) || err == nil && !src.Enabled {
 		return reject(http.StatusNotFound, "Unknown source")
@@ -67,7 +69,7 @@ func (q *request) readBody(context.Context) *answer {
 	if err != nil {
 		return reject(http.StatusBadRequest, "Body could not be read")
 	}
-	q.body, q.headers = body, forge.Headers(q.r.Header, nil)
+	q.body, q.headers = body, forge.Headers(q.r.Header)
 	return nil
 }
 
@@ -175,7 +177,7 @@ func (q *request) filter(context.Context) *answer {
 func (q *request) accept(ctx context.Context) *answer {
 	d := inbox.Delivery{
 		ID: q.id, OrgID: q.src.OrgID, RoutingKey: q.src.RoutingKey, SourceID: q.src.ID, Provider: q.src.Provider,
-		Event: q.event, Headers: forge.Headers(q.r.Header, q.src.StripHeaders), Payload: q.body, RequestID: uuid.NewString(),
+		Event: q.event, Headers: forge.Stripped(q.headers, q.src.StripHeaders), Payload: q.body, RequestID: uuid.NewString(),
 		Key: q.key, Window: q.src.DedupWindow, Source: &q.src,
 	}
 	outcome, err := q.in.deps.Inbox.Accept(ctx, d)
