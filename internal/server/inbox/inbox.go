@@ -244,7 +244,7 @@ func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery, seat bool)
 // row is what is written of a new delivery.
 type row struct {
 	values []any
-	lease  Lease // that it begins with, if any
+	lease  Lease // that it begins with
 }
 
 // newRow makes the row of a delivery, whose texts it makes what is stored.
@@ -259,8 +259,11 @@ func (in *Inbox) newRow(d *Delivery, seat bool) (row, error) {
 	if d.Payload == nil {
 		d.Payload = []byte{} // an empty body is a body
 	}
+	// Without a seat it is as if a lease had run out long ago, so that taking it leaves the row as long as it is: see
+	// finishDelivery.
+	r.lease = Lease{node: in.opts.NodeID, until: d.ReceivedAt - in.opts.DedupTTL.Milliseconds()}
 	if seat {
-		r.lease = Lease{node: in.opts.NodeID, until: d.ReceivedAt + in.opts.LeaseTime.Milliseconds(), Attempt: 1}
+		r.lease.until, r.lease.Attempt = d.ReceivedAt+in.opts.LeaseTime.Milliseconds(), 1
 	}
 	r.values = []any{d.ID, d.OrgID, d.RoutingKey, d.SourceID, d.Event, d.Action, string(headers), d.Payload, d.RequestID, d.ReceivedAt,
 		d.ReceivedAt + in.opts.DedupTTL.Milliseconds(), r.lease.node, r.lease.until, r.lease.Attempt}
@@ -344,7 +347,7 @@ func (in *Inbox) Purge(ctx context.Context, limit int) (int64, error) {
 	return removed, nil
 }
 
-// The states of a row: waiting, done, and released, which is done and may be claimed again at once.
+// The states of a row: waiting, settled (done, in rows of earlier releases), and released, which may be claimed again at once.
 
 // backlogFull looks for a waiting row after the first $1: it reads no more rows than that, and none when none waits.
 const backlogFull = `SELECT EXISTS (SELECT 1 FROM inbox WHERE state = 'waiting' ORDER BY received_at, delivery_id LIMIT 1 OFFSET $1)`
@@ -363,7 +366,7 @@ const claimDelivery = insertDelivery + `ON CONFLICT (delivery_id) DO UPDATE SET 
 		received_at = CASE WHEN inbox.state = 'released' THEN inbox.received_at ELSE excluded.received_at END,
 		expires_at = excluded.expires_at, lease_node = excluded.lease_node, lease_until = excluded.lease_until,
 		attempts = excluded.attempts, last_error = NULL
-	WHERE inbox.state = 'released' OR (inbox.state = 'done' AND inbox.expires_at <= excluded.received_at)
+	WHERE inbox.state = 'released' OR (inbox.state <> 'waiting' AND inbox.expires_at <= excluded.received_at)
 	RETURNING received_at`
 
 const rememberKey = `INSERT INTO idempotency_keys (source_id, key, expires_at) VALUES ($1, $2, $3)

@@ -1,9 +1,11 @@
 package inbox_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -362,6 +364,33 @@ func TestExpiredClaimIsPurgedOrClaimedAgain(t *testing.T) {
 			t.Errorf("purged %d, %v; want the row of what was done", n, err)
 		}
 	})
+}
+
+func TestAPayloadIsWrittenOnce(t *testing.T) {
+	db := storetest.SQLite(t)
+	in := open(db, newClock(), inbox.Options{})
+	d := delivery("k")
+	d.Payload = bytes.Repeat([]byte("pages"), 20_000)
+	accept(t, in, d, inbox.Accepted)
+	var path string
+	if err := db.Read().QueryRowContext(t.Context(), "SELECT file FROM pragma_database_list").Scan(&path); err != nil {
+		t.Fatal(err)
+	}
+	size := func() int64 {
+		info, err := os.Stat(path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	before := size()
+	_, lease := next(t, in)
+	if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
+		t.Fatal(err)
+	}
+	if written := size() - before; written > int64(len(d.Payload))/4 {
+		t.Errorf("%d bytes were written", written)
+	}
 }
 
 func TestBacklogIsBounded(t *testing.T) {

@@ -205,7 +205,9 @@ const takeDelivery = `UPDATE inbox SET lease_node = $2, lease_until = $3, attemp
 
 const stillLeased = ` WHERE delivery_id = $1 AND lease_node = $2 AND attempts = $3 AND lease_until = $4 AND state = 'waiting'`
 
-const finishDelivery = `UPDATE inbox SET state = 'done', last_error = $5` + stillLeased
+// finishDelivery leaves the row as long as it was: SQLite then writes only the page that changes, and not the pages of the
+// payload behind it.
+const finishDelivery = `UPDATE inbox SET state = 'settled', last_error = $5` + stillLeased
 
 const retryDelivery = `UPDATE inbox SET lease_node = '', lease_until = $5, last_error = $6` + stillLeased
 
