@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -25,7 +24,6 @@ const UnresolvedWorkflow = "(unresolved workflow)"
 // evaluation is one delivery under work.
 type evaluation struct {
 	p     *Pipeline
-	log   *slog.Logger
 	d     inbox.Delivery
 	src   forge.Source
 	ports Provider
@@ -45,9 +43,9 @@ type evaluation struct {
 
 // evaluate goes from a delivery to its runs and records its end with the last of them. The error is one that may pass, or
 // forge.ErrRefused; the result then tells how far it came.
-func (p *Pipeline) evaluate(ctx context.Context, d inbox.Delivery, lease inbox.Lease, log *slog.Logger) (inbox.Result, error) {
+func (p *Pipeline) evaluate(ctx context.Context, d inbox.Delivery, lease inbox.Lease) (inbox.Result, error) {
 	p.deps.Received.Inc("pipeline", forge.EventLabel(d.Event))
-	e := &evaluation{p: p, log: log, d: d, result: inbox.Result{Status: inbox.StatusReceived}}
+	e := &evaluation{p: p, d: d, result: inbox.Result{Status: inbox.StatusReceived}}
 	if err := e.find(ctx); err != nil {
 		return e.result, errors.Join(err, e.registerHeld(ctx)) // one workflow's failure is its own
 	}
@@ -196,7 +194,7 @@ func (e *evaluation) start(ctx context.Context, w lockfile.Workflow, decision tr
 	}
 	runPlan := e.plan(ctx, w, e.runID(w), matchErr)
 	if runPlan.InitFailure != nil {
-		e.log.Warn("workflow failed before any job", "workflow", w.Name, "category", runPlan.InitFailure.Category, "why", runPlan.InitFailure.Message)
+		e.p.about(e.d).Warn("workflow failed before any job", "workflow", w.Name, "category", runPlan.InitFailure.Category, "why", runPlan.InitFailure.Message)
 	}
 	return e.registration(w, trace, runPlan)
 }

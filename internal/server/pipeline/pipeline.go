@@ -196,13 +196,20 @@ func (f *floor) clear(ctx context.Context) {
 func (p *Pipeline) work(ctx context.Context, d inbox.Delivery, lease inbox.Lease) {
 	working, cancel := context.WithTimeout(ctx, p.deps.Inbox.LeaseTime()*4/5)
 	defer cancel()
-	log := p.deps.Log.With("delivery", d.ID, "source", d.SourceID, "event", d.Event, "request", d.RequestID)
-	result, err := p.process(working, d, lease, log)
+	result, err := p.process(working, d, lease)
+	if err == nil {
+		p.deps.Log.Info("delivery processed", append(names(d), "status", result.Status, "runs", result.Matched)...)
+		return
+	}
+	p.fail(ctx, d, lease, result, err)
+}
+
+// fail records that a delivery came to no end.
+func (p *Pipeline) fail(ctx context.Context, d inbox.Delivery, lease inbox.Lease, result inbox.Result, err error) {
+	log := p.about(d)
 	recording, done := p.recording(ctx)
 	defer done()
 	switch {
-	case err == nil:
-		log.Info("delivery processed", "status", result.Status, "runs", result.Matched)
 	case errors.Is(err, inbox.ErrLeaseLost):
 	case ctx.Err() != nil:
 		log.Info("delivery given back, since the server stops")
@@ -230,12 +237,19 @@ func (p *Pipeline) recording(ctx context.Context) (context.Context, context.Canc
 
 // process turns a panic into an error: what a delivery holds comes from outside, and one that trips a defect must not
 // take the server down with all the others.
-func (p *Pipeline) process(ctx context.Context, d inbox.Delivery, lease inbox.Lease, log *slog.Logger) (result inbox.Result, err error) {
+func (p *Pipeline) process(ctx context.Context, d inbox.Delivery, lease inbox.Lease) (result inbox.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			log.Error("delivery met a defect", "panic", r, "stack", string(debug.Stack()))
+			p.about(d).Error("delivery met a defect", "panic", r, "stack", string(debug.Stack()))
 			err = fmt.Errorf("internal defect: %v", r)
 		}
 	}()
-	return p.evaluate(ctx, d, lease, log)
+	return p.evaluate(ctx, d, lease)
+}
+
+// about is the log with what names the delivery in each line. Most deliveries have at most one, and need none made.
+func (p *Pipeline) about(d inbox.Delivery) *slog.Logger { return p.deps.Log.With(names(d)...) }
+
+func names(d inbox.Delivery) []any {
+	return []any{"delivery", d.ID, "source", d.SourceID, "event", d.Event, "request", d.RequestID}
 }

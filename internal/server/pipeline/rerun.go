@@ -102,7 +102,7 @@ func refuse(o engine.Origin) error {
 // reopen finds what a run was planned from: its source, the lock file at its commit, and its workflow there.
 func (p *Pipeline) reopen(ctx context.Context, o engine.Origin) (*evaluation, lockfile.Workflow, error) {
 	none := lockfile.Workflow{}
-	e := &evaluation{p: p, log: p.deps.Log, branch: o.Ref, checkMode: o.CheckMode}
+	e := &evaluation{p: p, branch: o.Ref, checkMode: o.CheckMode}
 	e.d.OrgID, e.d.RoutingKey = o.OrgID, o.RoutingKey
 	e.facts = forge.Facts{Repo: o.Repo, Ref: o.SHA, Branch: o.Ref, CheckoutRef: o.CheckoutRef}
 	if err := json.Unmarshal(o.Event, &e.facts.Event); err != nil {
