@@ -20,11 +20,12 @@ import (
 type Provider struct {
 	git   *git.Reader
 	locks *lockCache
+	bases bases
 }
 
 // New makes a Provider that reads through the given reader, which stays the caller's to close.
 func New(reader *git.Reader) *Provider {
-	return &Provider{git: reader, locks: newLockCache()}
+	return &Provider{git: reader, locks: newLockCache(), bases: newBases()}
 }
 
 // Normalise takes any event name as it is given. A push of a tag keeps the type push.
@@ -87,7 +88,7 @@ func isTypeError(err error) bool {
 
 // LockFile is forge.LockFiles.
 func (p *Provider) LockFile(ctx context.Context, src forge.Source, repo, ref string) (forge.Lock, error) {
-	r, err := locate(src, repo)
+	r, err := p.locate(src, repo)
 	if err != nil {
 		return forge.Lock{}, err
 	}
@@ -118,7 +119,7 @@ func (p *Provider) LockFile(ctx context.Context, src forge.Source, repo, ref str
 
 // Commit is forge.Refs. Of a branch and a tag of one name the branch is meant.
 func (p *Provider) Commit(ctx context.Context, src forge.Source, repo, ref string) (forge.Commit, error) {
-	r, err := locate(src, repo)
+	r, err := p.locate(src, repo)
 	if err != nil {
 		return forge.Commit{}, err
 	}

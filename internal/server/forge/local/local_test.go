@@ -139,6 +139,57 @@ func TestPathsThatLeaveTheBaseAreRefused(t *testing.T) {
 	}
 }
 
+// An operator may move the folder of repositories, or let its name lead elsewhere.
+func TestABaseFolderMayMove(t *testing.T) {
+	root := t.TempDir()
+	first, second, base := filepath.Join(root, "first"), filepath.Join(root, "second"), filepath.Join(root, "current")
+	sha := commit(t, filepath.Join(first, "app"), lockText)
+	commit(t, filepath.Join(second, "app"), lockText+" ")
+	p := provider(t)
+	want := func(dir string) {
+		t.Helper()
+		for range 2 { // the second time from what is remembered
+			lock, err := p.LockFile(t.Context(), source(base), "app", "main")
+			if dir == "" {
+				if !errors.Is(err, forge.ErrNoRepository) {
+					t.Errorf("%+v, %v", lock, err)
+				}
+			} else if err != nil || lock.CloneURL != "file://"+dir+"/app" || (lock.SHA == sha) != (dir != second) {
+				t.Errorf("%+v, %v; want that of %s", lock, err, dir)
+			}
+		}
+	}
+	link := func(target string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(base), os.Symlink(target, base)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link(first)
+	want(first)
+	link(second)
+	want(second)
+	link(filepath.Join(root, "none"))
+	want("")
+	link(first)
+	want(first)
+	moved := filepath.Join(root, "moved")
+	if err := os.Rename(first, moved); err != nil {
+		t.Fatal(err)
+	}
+	want("")
+	link(moved)
+	want(moved)
+	if err := errors.Join(os.Remove(base), os.Rename(moved, base)); err != nil {
+		t.Fatal(err)
+	}
+	want(base)
+	if err := errors.Join(os.Rename(base, first), os.Symlink(second, base)); err != nil {
+		t.Fatal(err)
+	}
+	want(second)
+}
+
 func TestCloneURLs(t *testing.T) {
 	root := t.TempDir()
 	base := filepath.Join(root, "a b%20")

@@ -21,7 +21,7 @@ type repository struct {
 // locate finds a repository below the source's base folder. The name comes from a payload: it may be a
 // path relative to the base, an absolute path or a file:// URL, and nothing that leads out of the base is opened, be it
 // by dots, by a symbolic link or by the link that a worktree's .git file is.
-func locate(src forge.Source, repo string) (repository, error) {
+func (p *Provider) locate(src forge.Source, repo string) (repository, error) {
 	if src.Local == nil {
 		return repository{}, fmt.Errorf("source %s has no local repositories: %w", src.Name, forge.ErrRefused)
 	}
@@ -30,7 +30,7 @@ func locate(src forge.Source, repo string) (repository, error) {
 	if err != nil {
 		return repository{}, err
 	}
-	realBase, err := filepath.EvalSymlinks(base)
+	realBase, err := p.bases.real(base)
 	if err != nil {
 		return repository{}, fmt.Errorf("repository base folder %s: %w", base, forge.ErrNoRepository)
 	}
