@@ -45,7 +45,12 @@ type Normalized struct {
 	// The changed files as far as the payload tells them; a GitHub source asks the forge instead.
 	ChangedFiles       []string
 	ChangedFilesStatus string // "" for sources whose payload has no such list
+
+	payload payload
 }
+
+// Text gives the text that the payload has at the names of members, "" for anything else.
+func (n Normalized) Text(names ...string) string { return n.payload.text(names...) }
 
 // Normalize makes the envelope of a delivery. Its error is a payload that is not JSON, or an unknown kind.
 func Normalize(d Delivery) (Normalized, error) {
@@ -66,6 +71,7 @@ func Normalize(d Delivery) (Normalized, error) {
 	default:
 		return Normalized{}, fmt.Errorf("normalize delivery: unknown kind of source %q", d.Kind)
 	}
+	n.payload = p
 	if n.Event != nil {
 		n.Event.Payload = d.Payload
 		if len(bytes.TrimSpace(d.Payload)) == 0 {

@@ -90,6 +90,18 @@ func TestVectorsNormaliseLocalAndGeneric(t *testing.T) {
 	}
 }
 
+func TestALocalPushIsCheckedOutWhereItWasMatched(t *testing.T) {
+	payload := json.RawMessage(`{"ref":"refs/heads/main","Ref":"refs/heads/other","sender":{"login":7},"repository":{"full_name":"a/b"},
+		"head_commit":{"message":"one\ntwo"}}`)
+	got, ok := local.New(nil).Normalise("push", payload)
+	if !ok || got.Event.TargetBranch != "main" || got.CheckoutRef != "main" || got.Branch != "main" || got.Ref != "refs/heads/main" {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	if got.CommitMessage != "one" || got.Sender != "" || got.Repo != "a/b" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func FuzzParseBody(f *testing.F) {
 	for _, body := range []string{`{"a":1}`, `[1]`, `5`, ``, `{x`, `a=1&b=x+y&a=%zz`, "\xff\x00"} {
 		for _, contentType := range []string{"", "application/json; charset=utf-8", "application/x-www-form-urlencoded", "text/plain"} {

@@ -34,56 +34,29 @@ func (p *Provider) Normalise(event string, payload json.RawMessage) (forge.Facts
 	if err != nil || n.Event == nil {
 		return forge.Facts{}, false
 	}
-	var body named
-	// A member of another type is read as absent: encoding/json goes on after it.
-	if err := json.Unmarshal(payload, &body); err != nil && !isTypeError(err) {
-		return forge.Facts{}, false
+	ref, sender := n.Text("ref"), n.Text("sender", "login")
+	f := forge.Facts{Event: *n.Event, Repo: n.Repo, Ref: n.Ref, Sender: sender, CommitMessage: message(n)}
+	f.Event.SenderUsername = sender
+	if owner, name := n.Text("repository", "owner", "login"), n.Text("repository", "name"); f.Repo == "" && owner != "" && name != "" {
+		f.Repo = owner + "/" + name
 	}
-	f := forge.Facts{Event: *n.Event, Repo: n.Repo, Ref: n.Ref, Sender: body.Sender.Login}
-	f.Event.SenderUsername = body.Sender.Login
-	if f.Repo == "" && body.Repository.Owner.Login != "" && body.Repository.Name != "" {
-		f.Repo = body.Repository.Owner.Login + "/" + body.Repository.Name
+	if event == "push" && n.Text("after") == "" && ref != "" {
+		f.Ref = ref // a push that names no commit means the tip of its branch
 	}
-	if event == "push" && body.After == "" && body.Ref != "" {
-		f.Ref = body.Ref // a push that names no commit means the tip of its branch
-	}
-	f.Branch = strings.TrimPrefix(strings.TrimPrefix(body.Ref, "refs/heads/"), "refs/tags/")
+	f.Branch = strings.TrimPrefix(strings.TrimPrefix(ref, "refs/heads/"), "refs/tags/")
 	if !strings.HasPrefix(f.Branch, "refs/") { // such as refs/notes/x, which is nothing to clone by
 		f.CheckoutRef = f.Branch
 	}
-	if pull := body.PullRequest; pull.Head.Ref != "" {
-		f.Branch, f.CheckoutRef = pull.Base.Ref, pull.Head.Ref
+	if head := n.Text("pull_request", "head", "ref"); head != "" {
+		f.Branch, f.CheckoutRef = n.Text("pull_request", "base", "ref"), head
 	}
-	f.CommitMessage = body.message()
 	return f, true
 }
 
-// named is what of a payload has a name here beyond the event itself.
-type named struct {
-	Ref        string
-	After      string
-	Repository struct {
-		Name  string
-		Owner struct{ Login string }
-	}
-	Sender      struct{ Login string }
-	HeadCommit  struct{ Message string } `json:"head_commit"`
-	PullRequest struct {
-		Title      string
-		Head, Base struct{ Ref string }
-	} `json:"pull_request"`
-	Issue struct{ Title string }
-}
-
 // message is the line by which people know what the event is about.
-func (b named) message() string {
-	first, _, _ := strings.Cut(b.HeadCommit.Message, "\n")
-	return cmp.Or(first, b.PullRequest.Title, b.Issue.Title)
-}
-
-func isTypeError(err error) bool {
-	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	return ok
+func message(n envelope.Normalized) string {
+	first, _, _ := strings.Cut(n.Text("head_commit", "message"), "\n")
+	return cmp.Or(first, n.Text("pull_request", "title"), n.Text("issue", "title"))
 }
 
 // LockFile is forge.LockFiles.
