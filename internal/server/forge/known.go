@@ -18,7 +18,11 @@ const maxKnown = 1000
 type known struct {
 	documents     *lru.Cache[texts, documents]
 	verifications *lru.Cache[sealed, Verification]
+	named         *lru.Cache[nameOf, Source] // as ByName last gave them: see Sources.Known
 }
+
+// nameOf is what a source's deliveries are sent to.
+type nameOf struct{ org, name string }
 
 // sealed is all that the verification of a source is read from.
 type sealed struct{ id, method, envelope string }
@@ -35,7 +39,7 @@ type documents struct {
 }
 
 func newKnown() known {
-	return known{newCache[texts, documents](), newCache[sealed, Verification]()}
+	return known{newCache[texts, documents](), newCache[sealed, Verification](), newCache[nameOf, Source]()}
 }
 
 func newCache[K comparable, V any]() *lru.Cache[K, V] {

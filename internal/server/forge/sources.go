@@ -23,8 +23,8 @@ type Sealer interface {
 	Reseal(envelope, aad string) (string, error)
 }
 
-// Sources is the table of sources. Every read goes to the database, so a change is in force with the next delivery on
-// every node.
+// Sources is the table of sources. Every read but Known goes to the database, and what Known gives is looked at again in the
+// transaction that takes a delivery in, so a change is in force with the next delivery on every node.
 type Sources struct {
 	db    *store.DB
 	seal  Sealer
@@ -121,7 +121,7 @@ func (s *Sources) fill(src *Source, settings Settings, reseal bool) (version int
 	if problems != nil {
 		return 0, problems
 	}
-	src.Options, src.UpdatedAt, src.Provider = settings.Options, s.clock.Millis(), Generic
+	src.Options, src.UpdatedAt, src.Provider = settings.Options, max(s.clock.Millis(), src.UpdatedAt+1), Generic
 	if src.Local != nil {
 		src.Provider = Local
 	}
@@ -183,7 +183,33 @@ func (s *Sources) ByName(ctx context.Context, orgID, name string) (Source, error
 	if err != nil {
 		return Source{}, fmt.Errorf("source %q of %q: %w", name, orgID, err)
 	}
+	s.known.named.Add(nameOf{orgID, name}, src)
 	return src, nil
+}
+
+// Known is what ByName last gave here. The source may have changed since: whoever acts on it makes Unchanged a condition of
+// the statement that does so, or asks Holds.
+func (s *Sources) Known(orgID, name string) (src Source, ok bool) {
+	return s.known.named.Get(nameOf{orgID, name})
+}
+
+// Holds tells whether a source is as it was read.
+func (s *Sources) Holds(ctx context.Context, src Source) (bool, error) {
+	return Holds(ctx, s.db.Read(), src)
+}
+
+// Holds is the same within a transaction.
+func Holds(ctx context.Context, q store.Querier, src Source) (holds bool, err error) {
+	if err := q.QueryRowContext(ctx, "SELECT "+Unchanged(1), src.ID, src.UpdatedAt).Scan(&holds); err != nil {
+		return false, fmt.Errorf("look whether source %s has changed: %w", src.ID, err)
+	}
+	return holds, nil
+}
+
+// Unchanged is a condition for SQL: the source whose ID is the n-th parameter, and its UpdatedAt the next, is as it was read.
+// Whatever changes a source makes its UpdatedAt larger, also in the millisecond of another change.
+func Unchanged(n int) string {
+	return fmt.Sprintf("EXISTS (SELECT 1 FROM sources WHERE id = $%d AND updated_at = $%d)", n, n+1)
 }
 
 // List returns an organisation's sources by name, with the deleted ones where asked for.
@@ -206,20 +232,25 @@ func (s *Sources) List(ctx context.Context, orgID string, deleted bool) ([]Sourc
 
 // SetEnabled turns a source on or off. Error: ErrUnknownSource.
 func (s *Sources) SetEnabled(ctx context.Context, id string, enabled bool) error {
-	return s.exec(ctx, "enable source", id, "UPDATE sources SET enabled = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL",
+	return s.exec(ctx, "enable source", id, "UPDATE sources SET enabled = $2, updated_at = "+laterThan("$3")+" WHERE id = $1 AND deleted_at IS NULL",
 		id, enabled, s.clock.Millis())
 }
 
 // Delete hides a source: its name is free again and its deliveries are refused, while runs may still name it.
 // Error: ErrUnknownSource.
 func (s *Sources) Delete(ctx context.Context, id string) error {
-	return s.exec(ctx, "delete source", id, "UPDATE sources SET deleted_at = $2, updated_at = $2 WHERE id = $1 AND deleted_at IS NULL",
+	return s.exec(ctx, "delete source", id, "UPDATE sources SET deleted_at = $2, updated_at = "+laterThan("$2")+" WHERE id = $1 AND deleted_at IS NULL",
 		id, s.clock.Millis())
 }
 
 // DeleteHard removes the row, also of a source that was deleted before. Error: ErrUnknownSource.
 func (s *Sources) DeleteHard(ctx context.Context, id string) error {
 	return s.exec(ctx, "remove source", id, "DELETE FROM sources WHERE id = $1", id)
+}
+
+// laterThan is the time of a change: see Unchanged.
+func laterThan(now string) string {
+	return "CASE WHEN updated_at < " + now + " THEN " + now + " ELSE updated_at + 1 END"
 }
 
 func (s *Sources) exec(ctx context.Context, what, id, statement string, args ...any) error {

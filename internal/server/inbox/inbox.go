@@ -4,6 +4,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -35,8 +36,10 @@ type Delivery struct {
 	RequestID  string            // trace id of everything that comes of it
 	ReceivedAt int64             // milliseconds since 1970; Accept sets it
 
-	// Source is the one that verified the delivery, where that was a moment ago; nil where it is to be read.
-	Source *forge.Source
+	// Source is the one that verified the delivery, where that was a moment ago; nil where it is to be read. Remembered says
+	// that it was not read for this delivery: it is accepted only where the source still is so.
+	Source     *forge.Source
+	Remembered bool
 
 	// Key is the idempotency key, "" for none. It is remembered for Window.
 	Key    string
@@ -54,6 +57,9 @@ const (
 
 // ErrBacklog says that so many deliveries wait already that no more are taken.
 var ErrBacklog = errors.New("too many deliveries are waiting")
+
+// ErrSourceChanged says that the source is not as it was remembered.
+var ErrSourceChanged = errors.New("the source has changed")
 
 // The statuses of a row in the event log.
 const (
@@ -111,7 +117,7 @@ func (in *Inbox) LeaseTime() time.Duration { return in.opts.LeaseTime }
 // Accept claims the delivery and stores it, or finds that it was claimed before. When it returns Accepted the delivery
 // is stored for good. The idempotency key is written in the same transaction: written any later, a crash in between
 // would let the sender's next try start the work twice; written any earlier, it would swallow that try.
-// Error: ErrBacklog, or one of the database, after which nothing is stored.
+// Error: ErrBacklog, ErrSourceChanged, or one of the database, after which nothing is stored.
 func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
 	seat := in.seats.reserve()
 	defer func() {
@@ -147,7 +153,7 @@ func (in *Inbox) AcceptTx(ctx context.Context, tx *store.Tx, d Delivery) (Outcom
 	return outcome, err
 }
 
-// errClaimed says that a delivery is not new.
+// errClaimed says that a delivery is not new, or its source not as it was.
 var errClaimed = errors.New("the delivery was claimed before")
 
 // acceptNew stores a delivery that is new, as most are, so that nobody need wait for an answer before the commit. Where it is
@@ -165,7 +171,11 @@ func (in *Inbox) acceptNew(ctx context.Context, tx *store.Tx, d Delivery, seat b
 	if err != nil {
 		return Work{}, err
 	}
-	if err := tx.DoOne(ctx, errClaimed, insertDelivery+"ON CONFLICT (delivery_id) DO NOTHING", row.values...); err != nil {
+	statement := insertNew
+	if d.Remembered {
+		statement, row.values = insertWhile, append(row.values, d.Source.ID, d.Source.UpdatedAt)
+	}
+	if err := tx.DoOne(ctx, errClaimed, statement, row.values...); err != nil {
 		return Work{}, err
 	}
 	if err := in.noteAccepted(ctx, tx, d, seat); err != nil || !seat {
@@ -189,6 +199,11 @@ func (in *Inbox) noteAccepted(ctx context.Context, tx *store.Tx, d Delivery, sea
 
 // accept stores a delivery, leased to a worker of this node where one has a seat for it.
 func (in *Inbox) accept(ctx context.Context, tx *store.Tx, d Delivery, seat bool) (Outcome, Work, error) {
+	if d.Remembered {
+		if holds, err := forge.Holds(ctx, tx, *d.Source); err != nil || !holds {
+			return 0, Work{}, cmp.Or(err, ErrSourceChanged)
+		}
+	}
 	full, err := in.backlogged(ctx, tx)
 	if err != nil {
 		return 0, Work{}, err
@@ -354,13 +369,19 @@ const backlogFull = `SELECT EXISTS (SELECT 1 FROM inbox WHERE state = 'waiting' 
 
 const insertDelivery = `INSERT INTO inbox (delivery_id, org_id, routing_key, source_id, event, action, headers, payload,
 		request_id, state, received_at, expires_at, lease_node, lease_until, attempts)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11, $12, $13, $14)
 	`
+
+const deliveryValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11, $12, $13, $14`
+
+const insertNew = insertDelivery + `VALUES (` + deliveryValues + `) ON CONFLICT (delivery_id) DO NOTHING`
+
+// insertWhile takes a new delivery while its source is as it was.
+var insertWhile = insertDelivery + `SELECT ` + deliveryValues + ` WHERE ` + forge.Unchanged(15) + ` ON CONFLICT (delivery_id) DO NOTHING`
 
 // claimDelivery changes a row exactly when the delivery is this caller's: it is new, its claim has expired, or it was
 // released. A released one keeps its time of receipt, so that it derives the same run ids: had a run of it been
 // registered after all, it would not start a second one.
-const claimDelivery = insertDelivery + `ON CONFLICT (delivery_id) DO UPDATE SET org_id = excluded.org_id, routing_key = excluded.routing_key,
+const claimDelivery = insertDelivery + `VALUES (` + deliveryValues + `) ON CONFLICT (delivery_id) DO UPDATE SET org_id = excluded.org_id, routing_key = excluded.routing_key,
 		source_id = excluded.source_id, event = excluded.event, action = excluded.action, headers = excluded.headers,
 		payload = excluded.payload, request_id = excluded.request_id, state = 'waiting',
 		received_at = CASE WHEN inbox.state = 'released' THEN inbox.received_at ELSE excluded.received_at END,

@@ -98,7 +98,7 @@ func (in *Inbox) take(ctx context.Context, id string) (Work, error) {
 
 // leased is the work that a row is.
 func leased(d Delivery, l Lease) Work {
-	d.Provider, d.Key, d.Window = "", "", 0
+	d.Provider, d.Key, d.Window, d.Remembered = "", "", 0, false
 	l.deliveryID, l.orgID, l.sourceID, l.routingKey = d.ID, d.OrgID, d.SourceID, d.RoutingKey
 	return Work{d, l}
 }

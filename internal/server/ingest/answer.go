@@ -11,7 +11,8 @@ import (
 type answer struct {
 	status     int
 	body       any
-	retryAfter int // seconds; 0: not said
+	retryAfter int    // seconds; 0: not said
+	note       func() // counts or logs the answer when it is given; nil: nothing to note
 }
 
 func (a answer) write(w http.ResponseWriter) {

@@ -17,6 +17,8 @@ import (
 // Sources is what is needed of the table of sources.
 type Sources interface {
 	ByName(ctx context.Context, orgID, name string) (forge.Source, error)
+	Known(orgID, name string) (forge.Source, bool)
+	Holds(ctx context.Context, src forge.Source) (bool, error)
 	Get(ctx context.Context, id string) (forge.Source, error)
 	Verification(src forge.Source) (forge.Verification, error)
 }
@@ -94,15 +96,49 @@ func (in *Ingest) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take goes through the steps; the first that has an answer gives it.
+// take works on a request with its source as it is remembered here, and anew with the source as it is where that has
+// changed. The statement that accepts a delivery looks whether it has; of every other outcome this asks before the sender is
+// answered. So a change is in force with the next delivery, and most deliveries spare the reading.
 func (in *Ingest) take(w http.ResponseWriter, r *http.Request) answer {
 	q := &request{in: in, w: w, r: r}
+	if q.recall() {
+		a := q.pass(r.Context())
+		if failed := q.confirm(r.Context()); failed != nil {
+			return *failed
+		}
+		if !q.outdated || q.spoiled {
+			return q.told(a)
+		}
+		if q.admitted {
+			in.rates.withdraw(q.src.ID)
+		}
+		q = &request{in: in, w: w, r: r, body: q.body, headers: q.headers}
+	}
+	if a := q.findSource(r.Context()); a != nil {
+		return *a
+	}
+	return q.told(q.pass(r.Context()))
+}
+
+// pass goes through the steps; the first that has an answer gives it.
+func (q *request) pass(ctx context.Context) answer {
 	for _, step := range []func(context.Context) *answer{
-		q.findSource, q.readBody, q.limitRate, q.verify, q.parse, q.refuseRepeated, q.checkLocal, q.filter, q.accept,
+		q.checkEnabled, q.readBody, q.limitRate, q.verify, q.parse, q.refuseRepeated, q.checkLocal, q.filter, q.accept,
 	} {
-		if a := step(r.Context()); a != nil {
+		if a := step(ctx); a != nil {
 			return *a
 		}
 	}
 	return q.accepted()
+}
+
+// told gives the answer, and counts and logs what belongs to it.
+func (q *request) told(a answer) answer {
+	if q.id != "" {
+		q.in.deps.Received.Inc("generic", forge.EventLabel(q.event))
+	}
+	if a.note != nil {
+		a.note()
+	}
+	return a
 }

@@ -264,6 +264,91 @@ func (g *rig) clear(t *testing.T) {
 	}
 }
 
+// Another node changes a source between two deliveries to this one.
+func TestChangesOfASourceAreInForceWithTheNextDelivery(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*forge.Settings)
+		body   string
+		want   int
+	}{
+		{"nothing", func(*forge.Settings) {}, `{"a":"after"}`, 202},
+		{"another secret", func(s *forge.Settings) { s.Verification.Secret = "other" }, `{"a":"after"}`, 401},
+		{"off", func(s *forge.Settings) { s.Enabled = false }, `{"a":"after"}`, 404},
+		{"another name", func(s *forge.Settings) { s.Name = "moved" }, `{"a":"after"}`, 404},
+		{"smaller bodies", func(s *forge.Settings) { s.MaxPayloadBytes = 4 }, `{"a":"after"}`, 413},
+		{"larger bodies", func(s *forge.Settings) { s.MaxPayloadBytes = 1000 }, `{"a":"` + strings.Repeat("x", 100) + `"}`, 202},
+		{"fewer deliveries", func(s *forge.Settings) { s.RateLimitRPM = 1 }, `{"a":"after"}`, 429},
+		{"just enough deliveries", func(s *forge.Settings) { s.RateLimitRPM = 2 }, `{"a":"after"}`, 202},
+		{"other events", func(s *forge.Settings) { s.AllowedEvents = []string{"none"} }, `{"a":"after"}`, 200},
+	}
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		g := newRig(t, db, nil)
+		keys, err := seal.NewKeyring(strings.Repeat("0f", 32), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := forge.NewSources(db, keys, func() time.Time { return time.UnixMilli(g.now.Load()) })
+		deliver := func(t *testing.T, name, body string) int {
+			t.Helper()
+			return post(t, g.path(name), body, map[string]string{"x-signature-256": signature(body, "s")}).Status
+		}
+		for i, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				name := fmt.Sprint("s", i)
+				src := g.source(t, name, func(s *forge.Settings) {
+					s.Verification, s.MaxPayloadBytes = forge.Verification{Method: forge.MethodHMAC, Secret: "s"}, 50
+				})
+				if got := deliver(t, name, `{"a":"before"}`); got != 202 {
+					t.Fatalf("the first delivery: %d", got)
+				}
+				if _, err := other.Update(t.Context(), src.ID, func(s *forge.Settings) error { tt.change(s); return nil }); err != nil {
+					t.Fatal(err)
+				}
+				if got := deliver(t, name, tt.body); got != tt.want {
+					t.Errorf("got %d, want %d", got, tt.want)
+				}
+			})
+		}
+		t.Run("another source of the name", func(t *testing.T) {
+			src := g.source(t, "again", nil)
+			if got := deliver(t, "again", "{}"); got != 202 {
+				t.Fatalf("the first delivery: %d", got)
+			}
+			if err := other.Delete(t.Context(), src.ID); err != nil {
+				t.Fatal(err)
+			}
+			if got := deliver(t, "again", "{}"); got != 404 {
+				t.Errorf("to a deleted source: %d", got)
+			}
+			src = g.source(t, "again", nil)
+			if got := deliver(t, "again", "{}"); got != 202 {
+				t.Errorf("to the new one: %d", got)
+			}
+			if err := other.DeleteHard(t.Context(), src.ID); err != nil {
+				t.Fatal(err)
+			}
+			if got := deliver(t, "again", "{}"); got != 404 {
+				t.Errorf("to a removed source: %d", got)
+			}
+		})
+		t.Run("off and on", func(t *testing.T) {
+			src := g.source(t, "switch", nil)
+			for _, on := range []bool{true, false, true} {
+				if err := other.SetEnabled(t.Context(), src.ID, on); err != nil {
+					t.Fatal(err)
+				}
+				want := map[bool]int{true: 202, false: 404}[on]
+				for range 2 {
+					if got := deliver(t, "switch", "{}"); got != want {
+						t.Errorf("on %v: %d", on, got)
+					}
+				}
+			}
+		})
+	})
+}
+
 func TestRepeatedDeliveries(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		g := newRig(t, db, nil)

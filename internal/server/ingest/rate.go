@@ -53,3 +53,12 @@ func (r *rates) admit(source string, limit int, now time.Time) (wait time.Durati
 	s.times = append(s.times, now)
 	return 0
 }
+
+// withdraw takes back the last delivery of a source that was admitted, which is to be judged anew.
+func (r *rates) withdraw(source string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.sources.Get(source); ok && len(s.times) > 0 {
+		s.times = s.times[:len(s.times)-1]
+	}
+}

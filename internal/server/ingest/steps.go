@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -28,7 +29,13 @@ type request struct {
 	w  http.ResponseWriter
 	r  *http.Request
 
-	src     forge.Source
+	src        forge.Source
+	remembered bool // src was not read for this request
+	held       bool // and was seen to hold
+	outdated   bool // or to have changed
+	admitted   bool // the request was counted by its source's rate
+	spoiled    bool // the body was read in part
+
 	body    []byte            // raw
 	headers map[string]string // all of them, lower case
 	payload json.RawMessage   // the body as an object; nil for a local source's body that is none
@@ -37,12 +44,32 @@ type request struct {
 	id      string // delivery id
 }
 
+// recall takes the source as it is remembered. A body that this source refuses, or whose length is not announced, is left to
+// the source as it is, since a body can be read only once.
+func (q *request) recall() (ok bool) {
+	q.src, ok = q.in.deps.Sources.Known(q.r.PathValue("orgId"), q.r.PathValue("sourceName"))
+	q.remembered = ok && q.r.ContentLength >= 0 && q.r.ContentLength <= q.limit()
+	return q.remembered
+}
+
+// confirm finds out whether the source that a request was worked on with has changed, unless that is known.
+func (q *request) confirm(ctx context.Context) *answer {
+	if !q.remembered || q.held || q.outdated {
+		return nil
+	}
+	holds, err := q.in.deps.Sources.Holds(context.WithoutCancel(ctx), q.src)
+	if err != nil {
+		return q.failed("find source", err)
+	}
+	q.held, q.outdated = holds, !holds
+	return nil
+}
+
 // findSource reads one row. To watch meanwhile for a sender that goes away takes goroutines, and more than the reading does.
 func (q *request) findSource(ctx context.Context) *answer {
-	ctx = context.WithoutCancel(ctx)
-	src, err := q.in.deps.Sources.ByName(ctx, q.r.PathValue("orgId"), q.r.PathValue("sourceName"))
-	if errors.Is(err, forge.ErrUnknownSource) || err == nil && !src.Enabled {
-		return reject(http.StatusNotFound, "Unknown source")
+	src, err := q.in.deps.Sources.ByName(context.WithoutCancel(ctx), q.r.PathValue("orgId"), q.r.PathValue("sourceName"))
+	if errors.Is(err, forge.ErrUnknownSource) {
+		return unknownSource()
 	}
 	if err != nil {
 		return q.failed("find source", err)
@@ -51,16 +78,31 @@ func (q *request) findSource(ctx context.Context) *answer {
 	return nil
 }
 
+func unknownSource() *answer { return reject(http.StatusNotFound, "Unknown source") }
+
+func (q *request) checkEnabled(context.Context) *answer {
+	if !q.src.Enabled {
+		return unknownSource()
+	}
+	return nil
+}
+
+func (q *request) limit() int64 { return min(q.src.MaxPayloadBytes, forge.MaxRouteBytes) }
+
 // readBody refuses a body that is announced as too large before a byte of it is read, and counts the bytes of every
 // other one, since a length may be absent or untrue.
 func (q *request) readBody(context.Context) *answer {
-	limit := min(q.src.MaxPayloadBytes, forge.MaxRouteBytes)
+	limit := q.limit()
 	if q.r.ContentLength > limit {
 		return tooLarge(limit)
+	}
+	if q.headers != nil {
+		return nil // it was read already
 	}
 	// Not every ResponseWriter has deadlines; the server's own still hold then.
 	control := http.NewResponseController(q.w)
 	_ = control.SetReadDeadline(time.Now().Add(readTime))
+	q.spoiled = true
 	body, err := io.ReadAll(http.MaxBytesReader(q.w, q.r.Body, limit))
 	_ = control.SetReadDeadline(time.Time{})
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -69,13 +111,13 @@ func (q *request) readBody(context.Context) *answer {
 	if err != nil {
 		return reject(http.StatusBadRequest, "Body could not be read")
 	}
-	q.body, q.headers = body, forge.Headers(q.r.Header)
+	q.body, q.headers, q.spoiled = body, forge.Headers(q.r.Header), false
 	return nil
 }
 
 func (q *request) limitRate(context.Context) *answer {
 	wait := q.in.rates.admit(q.src.ID, q.src.RateLimitRPM, q.in.deps.Clock())
-	if wait == 0 {
+	if q.admitted = wait == 0; q.admitted {
 		return nil
 	}
 	a := reject(http.StatusTooManyRequests, "Rate limit exceeded")
@@ -86,15 +128,19 @@ func (q *request) limitRate(context.Context) *answer {
 func (q *request) verify(context.Context) *answer {
 	v, err := q.in.deps.Sources.Verification(q.src)
 	if err != nil && q.src.Method != forge.MethodNone {
-		q.in.deps.Log.Error("delivery refused: its source's verification cannot be read", "source", q.src.ID, "err", err)
-		return &answer{status: http.StatusInternalServerError, body: rejection{Rejected: true, Reason: "Source verification misconfigured"}}
+		return &answer{status: http.StatusInternalServerError, body: rejection{Rejected: true, Reason: "Source verification misconfigured"}, note: func() {
+			q.in.deps.Log.Error("delivery refused: its source's verification cannot be read", "source", q.src.ID, "err", err)
+		}}
 	}
 	sent := forge.Request{Body: q.body, Headers: q.headers, ClientIP: ClientIP(q.r, q.in.deps.TrustedProxies)}
-	if q.src.Method != forge.MethodNone && !v.Passes(sent) {
-		q.in.deps.Log.Warn("delivery refused: verification did not pass", "source", q.src.ID, "method", q.src.Method, "client", sent.ClientIP)
-		return reject(http.StatusUnauthorized, "Invalid signature")
+	if q.src.Method == forge.MethodNone || v.Passes(sent) {
+		return nil
 	}
-	return nil
+	a := reject(http.StatusUnauthorized, "Invalid signature")
+	a.note = func() {
+		q.in.deps.Log.Warn("delivery refused: verification did not pass", "source", q.src.ID, "method", q.src.Method, "client", sent.ClientIP)
+	}
+	return a
 }
 
 // parse reads the body and what the source says about where to find event and key. It refuses nothing: the steps after
@@ -118,7 +164,6 @@ func (q *request) parse(context.Context) *answer {
 		mark = uuid.NewString()
 	}
 	q.id = inbox.DeliveryID(q.src.RoutingKey, mark)
-	q.in.deps.Received.Inc("generic", forge.EventLabel(q.event))
 	return nil
 }
 
@@ -144,8 +189,7 @@ func (q *request) refuseRepeated(ctx context.Context) *answer {
 	if !seen {
 		return nil
 	}
-	q.in.deps.Duplicates.Inc()
-	return &answer{status: http.StatusOK, body: acceptance{Accepted: true, Duplicate: true}}
+	return q.duplicate("")
 }
 
 func (q *request) checkLocal(context.Context) *answer {
@@ -178,19 +222,28 @@ func (q *request) accept(ctx context.Context) *answer {
 	d := inbox.Delivery{
 		ID: q.id, OrgID: q.src.OrgID, RoutingKey: q.src.RoutingKey, SourceID: q.src.ID, Provider: q.src.Provider,
 		Event: q.event, Headers: forge.Stripped(q.headers, q.src.StripHeaders), Payload: q.body, RequestID: uuid.NewString(),
-		Key: q.key, Window: q.src.DedupWindow, Source: &q.src,
+		Key: q.key, Window: q.src.DedupWindow, Source: &q.src, Remembered: q.remembered,
 	}
 	outcome, err := q.in.deps.Inbox.Accept(ctx, d)
+	q.held, q.outdated = err == nil, errors.Is(err, inbox.ErrSourceChanged)
 	switch {
+	case q.outdated:
+		return &answer{} // which nobody is given
 	case errors.Is(err, inbox.ErrBacklog):
+		if failed := q.confirm(ctx); failed != nil || q.outdated {
+			return cmp.Or(failed, &answer{})
+		}
 		return q.shed(ctx, d)
 	case err != nil:
 		return q.failed("accept delivery", err)
 	case outcome == inbox.Duplicate:
-		q.in.deps.Duplicates.Inc()
-		return &answer{status: http.StatusOK, body: acceptance{Accepted: true, DeliveryID: q.id, Duplicate: true}}
+		return q.duplicate(q.id)
 	}
 	return nil
+}
+
+func (q *request) duplicate(id string) *answer {
+	return &answer{status: http.StatusOK, body: acceptance{Accepted: true, DeliveryID: id, Duplicate: true}, note: func() { q.in.deps.Duplicates.Inc() }}
 }
 
 // shed records a delivery that was proven genuine and finds no room, so that its sender's operator can see that.
