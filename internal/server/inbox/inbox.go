@@ -119,7 +119,7 @@ func (in *Inbox) LeaseTime() time.Duration { return in.opts.LeaseTime }
 // would let the sender's next try start the work twice; written any earlier, it would swallow that try.
 // Error: ErrBacklog, ErrSourceChanged, or one of the database, after which nothing is stored.
 func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
-	seat := in.seats.reserve()
+	seat := in.seats.reserve(len(d.Payload))
 	defer func() {
 		if seat != nil && in.Leave(true) {
 			in.poke.Wake()

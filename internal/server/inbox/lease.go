@@ -103,6 +103,11 @@ func leased(d Delivery, l Lease) Work {
 	return Work{d, l}
 }
 
+// Left is how long a lease lasts yet.
+func (in *Inbox) Left(l Lease) time.Duration {
+	return time.Duration(l.until-in.clock.Millis()) * time.Millisecond
+}
+
 // Finish ends a delivery within the caller's transaction. Error: ErrLeaseLost, upon which the caller rolls back.
 func (in *Inbox) Finish(ctx context.Context, tx *store.Tx, lease Lease, r Result) error {
 	if err := lease.change(ctx, tx, finishDelivery, nil); err != nil {

@@ -109,7 +109,7 @@ func TestAReleasedDeliveryIsTakenInOnceMore(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		c := newClock()
 		in := open(db, c, inbox.Options{})
-		in.Open(3)
+		in.Open(3, 0)
 		accept(t, in, delivery("k"), inbox.Accepted)
 		in.Leave(false)
 		_, lease := next(t, in)
@@ -147,7 +147,7 @@ func TestADeliveryWhoseAnswerIsLost(t *testing.T) {
 	db, scissors := storetest.Faulty(t, storetest.PostgresURL(t))
 	c := newClock()
 	in := open(db, c, inbox.Options{LeaseTime: time.Minute})
-	in.Open(200) // of whom none takes what he is given
+	in.Open(200, 0) // of whom none takes what he is given
 	stored, n := 0, 0
 	for _, up := range []bool{true, false} {
 		for at, cut := 0, true; cut; at += 131 {

@@ -8,22 +8,27 @@ type Work struct {
 	Lease    Lease
 }
 
-// seats are the workers of this node that have nothing to do. A delivery that comes while one is free, and no other waits, is
-// stored with its lease and handed over at once, instead of being found, leased and read again.
+// seats are the workers of this node that have nothing to do, and some more. A delivery that comes while one is free, and no
+// other waits, is stored with its lease and handed over at once, instead of being found, leased and read again.
 type seats struct {
 	mu     sync.Mutex
 	free   int
+	spare  int       // so many are left when every worker is busy
 	behind bool      // others may wait, which must not be overtaken
 	work   chan Work // has room for every seat
 }
 
-// Open says that so many workers wait for deliveries. What is handed over comes through the channel, which has room for every
-// seat; what waits already is found by Next once a seat has been taken.
-func (in *Inbox) Open(workers int) chan Work {
+// maxSpareBytes is how large a payload may be that waits in memory for a worker.
+const maxSpareBytes = 64 << 10
+
+// Open says that so many workers wait for deliveries, and that a few more deliveries may wait for them to be done. What is
+// handed over comes through the channel, which has room for every seat; what waits already is found by Next once a seat has
+// been taken.
+func (in *Inbox) Open(workers, spare int) chan Work {
 	s := &in.seats
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free, s.behind, s.work = workers, true, make(chan Work, workers)
+	s.free, s.spare, s.behind, s.work = workers+spare, spare, true, make(chan Work, workers+spare)
 	return s.work
 }
 
@@ -35,12 +40,12 @@ func (in *Inbox) Close() {
 	s.free, s.behind = 0, true
 }
 
-// Sit takes a seat for a delivery that is to be looked for.
+// Sit takes the seat of a worker who has nothing to do, for a delivery that is to be looked for.
 func (in *Inbox) Sit() bool {
 	s := &in.seats
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.free == 0 {
+	if s.free <= s.spare {
 		return false
 	}
 	s.free--
@@ -58,10 +63,10 @@ func (in *Inbox) Leave(found bool) (behind bool) {
 }
 
 // reserve takes a seat for a delivery that has just come, unless others are before it, and gives what leads to its worker.
-func (s *seats) reserve() chan<- Work {
+func (s *seats) reserve(size int) chan<- Work {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.behind || s.free == 0 {
+	if s.behind || s.free == 0 || s.free <= s.spare && size > maxSpareBytes {
 		return nil
 	}
 	s.free--

@@ -18,7 +18,7 @@ func seated(t *testing.T, db *store.DB, c *clock, workers int) (*inbox.Inbox, se
 	t.Helper()
 	poke := service.NewPoke()
 	in := inbox.New(db, c.now, poke, inbox.Options{NodeID: "n1"})
-	handed := in.Open(workers)
+	handed := in.Open(workers, 0)
 	if !in.Sit() {
 		t.Fatal("no seat is free at the beginning")
 	}
@@ -94,6 +94,44 @@ func TestNobodyOvertakesADeliveryThatWaits(t *testing.T) {
 	default:
 	}
 	for _, want := range []string{"b", "c"} {
+		if d, _ := next(t, in); d.ID != delivery(want).ID {
+			t.Errorf("%s is next, want %s", d.ID, want)
+		}
+	}
+}
+
+func TestSmallDeliveriesWaitForABusyWorker(t *testing.T) {
+	c := newClock()
+	in := inbox.New(storetest.SQLite(t), c.now, service.NewPoke(), inbox.Options{NodeID: "n1"})
+	handed := in.Open(1, 2)
+	if !in.Sit() {
+		t.Fatal("no seat is free at the beginning")
+	}
+	none(t, in)
+	in.Leave(false)
+	large := delivery("large")
+	large.Payload = make([]byte, 100_000)
+	accept(t, in, delivery("a"), inbox.Accepted)
+	accept(t, in, delivery("b"), inbox.Accepted)
+	if in.Sit() {
+		t.Error("a busy worker would look for deliveries")
+	}
+	accept(t, in, large, inbox.Accepted)
+	accept(t, in, delivery("c"), inbox.Accepted) // behind the large one, though a seat is free
+	for _, want := range []string{"a", "b"} {
+		if w := <-handed; w.Delivery.ID != delivery(want).ID {
+			t.Errorf("%s was handed over, want %s", w.Delivery.ID, want)
+		}
+	}
+	if len(handed) > 0 {
+		t.Errorf("%d more were handed over", len(handed))
+	}
+	in.Leave(true)
+	if !in.Leave(true) || !in.Sit() {
+		t.Error("nobody looks for the others")
+	}
+	c.advance(time.Second)
+	for _, want := range []string{"c", "large"} { // of one moment, by name
 		if d, _ := next(t, in); d.ID != delivery(want).ID {
 			t.Errorf("%s is next, want %s", d.ID, want)
 		}

@@ -84,6 +84,10 @@ type Pipeline struct {
 	deps Deps
 }
 
+// maxBehind is how many deliveries wait here for a worker, with their leases, of which they spend a small part so. Further ones
+// wait in the database, from where other nodes may take them, too.
+const maxBehind = 24
+
 // tickTime is how long a delivery may lie unseen whose wake-up got lost or whose pause or lease has run out.
 const tickTime = time.Second
 
@@ -115,7 +119,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	if err := p.deps.Inbox.Recover(ctx); err != nil {
 		return err
 	}
-	f := &floor{p: p, work: p.deps.Inbox.Open(p.deps.Workers), freed: service.NewPoke()}
+	f := &floor{p: p, work: p.deps.Inbox.Open(p.deps.Workers, maxBehind), freed: service.NewPoke()}
 	defer f.clear(ctx)
 	for range p.deps.Workers {
 		f.workers.Go(func() { f.serve(ctx) })
@@ -192,41 +196,57 @@ func (f *floor) clear(ctx context.Context) {
 }
 
 // work processes one delivery and records how it ended. Its time ends well before the lease does, so that no second
-// worker ever meets it.
+// worker ever meets it. One that waited here for too long is given back.
 func (p *Pipeline) work(ctx context.Context, d inbox.Delivery, lease inbox.Lease) {
-	working, cancel := context.WithTimeout(ctx, p.deps.Inbox.LeaseTime()*4/5)
-	defer cancel()
-	result, err := p.process(working, d, lease)
-	if err == nil {
-		p.deps.Log.Info("delivery processed", append(names(d), "status", result.Status, "runs", result.Matched)...)
+	left := p.deps.Inbox.Left(lease) - p.deps.Inbox.LeaseTime()/5
+	if left <= 0 {
+		p.giveBack(ctx, d, lease, "delivery given back, since its lease has all but run out")
 		return
 	}
-	p.fail(ctx, d, lease, result, err)
+	working, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	result, err := p.process(working, d, lease)
+	switch {
+	case err == nil:
+		p.deps.Log.Info("delivery processed", append(names(d), "status", result.Status, "runs", result.Matched)...)
+	case errors.Is(err, inbox.ErrLeaseLost):
+		p.unrecorded(d, err)
+	case ctx.Err() != nil:
+		p.giveBack(ctx, d, lease, "delivery given back, since the server stops")
+	default:
+		p.fail(ctx, d, lease, result, err)
+	}
+}
+
+func (p *Pipeline) giveBack(ctx context.Context, d inbox.Delivery, lease inbox.Lease, why string) {
+	p.about(d).Info(why)
+	recording, done := p.recording(ctx)
+	defer done()
+	if err := p.deps.Inbox.Return(recording, lease); err != nil {
+		p.unrecorded(d, err)
+	}
+}
+
+// unrecorded tells that the lease runs out instead, and whoever has the delivery then finds the same runs.
+func (p *Pipeline) unrecorded(d inbox.Delivery, err error) {
+	p.about(d).Error("end of the delivery was not recorded", "err", err)
 }
 
 // fail records that a delivery came to no end.
 func (p *Pipeline) fail(ctx context.Context, d inbox.Delivery, lease inbox.Lease, result inbox.Result, err error) {
-	log := p.about(d)
+	p.deps.Processed.Inc("error")
+	result.Error = err.Error()
 	recording, done := p.recording(ctx)
 	defer done()
-	switch {
-	case errors.Is(err, inbox.ErrLeaseLost):
-	case ctx.Err() != nil:
-		log.Info("delivery given back, since the server stops")
-		err = p.deps.Inbox.Return(recording, lease)
-	case errors.Is(err, forge.ErrRefused):
-		log.Warn("delivery failed", "err", err)
-		p.deps.Processed.Inc("error")
-		result.Error = err.Error()
+	if errors.Is(err, forge.ErrRefused) {
+		p.about(d).Warn("delivery failed", "err", err)
 		err = p.deps.Inbox.GiveUp(recording, lease, result)
-	default:
-		log.Error("delivery failed, it may be tried again", "err", err, "attempt", lease.Attempt)
-		p.deps.Processed.Inc("error")
-		result.Error = err.Error()
+	} else {
+		p.about(d).Error("delivery failed, it may be tried again", "err", err, "attempt", lease.Attempt)
 		err = p.deps.Inbox.Retry(recording, lease, result)
 	}
-	if err != nil { // the lease runs out, and whoever has the delivery then finds the same runs
-		log.Error("end of the delivery was not recorded", "err", err)
+	if err != nil {
+		p.unrecorded(d, err)
 	}
 }
 

@@ -218,6 +218,49 @@ func TestStopGivesDeliveriesBack(t *testing.T) {
 	}
 }
 
+// One that waited for a busy worker until its lease had all but run out is worked on under a new one.
+func TestADeliveryThatWaitedTooLongIsGivenBack(t *testing.T) {
+	g := newRig(t, storetest.SQLite(t))
+	sha := g.commit(t, "app", lockOf(workflow("a", onMain, aJob)))
+	g.deps.Workers = 1
+	working, release := make(chan struct{}), make(chan struct{})
+	block := false
+	g.runs.fail = func(context.Context, engine.Registration) error {
+		if block {
+			block = false
+			close(working)
+			<-release
+		}
+		return nil
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- pipeline.New(g.deps).Run(ctx) }()
+	g.push(t, "repos", "push", pushBody("app", sha), "")
+	<-g.counted
+	block = true
+	g.push(t, "repos", "push", pushBody("app", sha), "")
+	<-working
+	id := g.push(t, "repos", "push", pushBody("app", sha), "")
+	late := g.now.Add((25 * time.Second).Milliseconds())
+	close(release)
+	<-g.counted
+	<-g.counted
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	var until int64
+	var attempts int
+	err := g.db.Read().QueryRowContext(t.Context(), "SELECT lease_until, attempts FROM inbox WHERE delivery_id = $1", id).Scan(&until, &attempts)
+	if err != nil || until != late+(30*time.Second).Milliseconds() || attempts != 1 {
+		t.Errorf("leased until %d, attempt %d, %v", until-late, attempts, err)
+	}
+	if row := g.logged(t, id); row.Status != inbox.StatusProcessed {
+		t.Errorf("event log %+v", row)
+	}
+}
+
 func TestDeliveryOfADeletedSourceStartsNothing(t *testing.T) {
 	g := newRig(t, storetest.SQLite(t))
 	id := g.push(t, "repos", "push", pushBody("app", g.commit(t, "app", lockOf(workflow("a", onMain, aJob)))), "")
