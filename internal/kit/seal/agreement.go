@@ -10,6 +10,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+
+	"filippo.io/edwards25519"
 )
 
 // Purposes separate the keys that two pairs agree on. Their texts are part of the agent protocol.
@@ -26,11 +28,13 @@ type KeyPair struct {
 
 // NewKeyPair makes a pair.
 func NewKeyPair() (KeyPair, error) {
-	private, err := ecdh.X25519().GenerateKey(rand.Reader)
+	private := make([]byte, keySize)
+	_, _ = rand.Read(private) // which never fails
+	pair, err := pairOf(private)
 	if err != nil {
 		return KeyPair{}, fmt.Errorf("make key pair: %w", err)
 	}
-	return encodePair(private), nil
+	return pair, nil
 }
 
 // What stands before the 32 bytes of an X25519 key in DER (RFC 8410 §4 and §7). It never varies, and every run has a pair:
@@ -40,12 +44,19 @@ const (
 	headOfPrivate = "\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x6e\x04\x22\x04\x20"
 )
 
-func encodePair(private *ecdh.PrivateKey) KeyPair {
+// pairOf finds the public key on the Edwards curve, where it is the same point in other coordinates (RFC 7748 §4.1). There
+// are tables of the base point's multiples for that one, with which it takes a third of the time of X25519's own way.
+func pairOf(private []byte) (KeyPair, error) {
+	scalar, err := edwards25519.NewScalar().SetBytesWithClamping(private)
+	if err != nil {
+		return KeyPair{}, err
+	}
+	public := new(edwards25519.Point).ScalarBaseMult(scalar).BytesMontgomery()
 	text := base64.StdEncoding.EncodeToString
 	return KeyPair{
-		Public:  text(append([]byte(headOfPublic), private.PublicKey().Bytes()...)),
-		Private: text(append([]byte(headOfPrivate), private.Bytes()...)),
-	}
+		Public:  text(append([]byte(headOfPublic), public...)),
+		Private: text(append([]byte(headOfPrivate), private...)),
+	}, nil
 }
 
 // Agreement is the cipher that two pairs have in common: each side makes it of its own private key and the public key of

@@ -3,7 +3,6 @@ package seal
 import (
 	"bytes"
 	"crypto/ecdh"
-	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -15,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 )
 
 const (
@@ -197,33 +197,36 @@ func TestKeyFileIsMadeOncePrivateAndWarnsWhenLoose(t *testing.T) {
 	}
 }
 
-func pairOf(t *testing.T, scalar string) KeyPair {
+func pairOfHex(t *testing.T, private string) KeyPair {
 	t.Helper()
-	raw, _ := hex.DecodeString(scalar)
-	private, err := ecdh.X25519().NewPrivateKey(raw)
+	raw, _ := hex.DecodeString(private)
+	pair, err := pairOf(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return encodePair(private)
+	return pair
 }
 
-func TestPairsAreEncodedAsTheStandardLibraryDoes(t *testing.T) {
-	private, err := ecdh.X25519().GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	spki, err := x509.MarshalPKIXPublicKey(private.PublicKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := KeyPair{Public: base64.StdEncoding.EncodeToString(spki), Private: base64.StdEncoding.EncodeToString(pkcs8)}
-	if got := encodePair(private); got != want {
-		t.Errorf("public key %s, want %s; the private keys are equal: %t", got.Public, want.Public, got.Private == want.Private)
-	}
+func TestPairsAreThoseOfTheStandardLibrary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		raw := rapid.SliceOfN(rapid.Byte(), keySize, keySize).Draw(t, "private key")
+		private, err := ecdh.X25519().NewPrivateKey(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spki, err := x509.MarshalPKIXPublicKey(private.PublicKey())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := KeyPair{Public: base64.StdEncoding.EncodeToString(spki), Private: base64.StdEncoding.EncodeToString(pkcs8)}
+		if got, err := pairOf(raw); got != want {
+			t.Errorf("%v, public key %s, want %s; the private keys are equal: %t", err, got.Public, want.Public, got.Private == want.Private)
+		}
+	})
 }
 
 // TestKnownAgreements holds the worked examples of the agent protocol and of the page about secrets.
@@ -253,7 +256,7 @@ func TestKnownAgreements(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			server := pairOf(t, tt.server)
+			server := pairOfHex(t, tt.server)
 			if server.Public != tt.serverPublic {
 				t.Errorf("public key %s, want %s", server.Public, tt.serverPublic)
 			}
@@ -267,7 +270,7 @@ func TestKnownAgreements(t *testing.T) {
 			if tt.agent == "" {
 				return
 			}
-			agent := pairOf(t, tt.agent)
+			agent := pairOfHex(t, tt.agent)
 			b, err := Agree(agent.Private, server.Public, RunOutputs)
 			if err != nil || agent.Public != tt.agentPublic {
 				t.Fatalf("agent's public key %s, want %s, %v", agent.Public, tt.agentPublic, err)
