@@ -166,7 +166,11 @@ func TestWritersThatComeMeanwhileShareTheCommitAndFailAlone(t *testing.T) {
 	for _, first := range []error{nil, errRollback} {
 		synctest.Test(t, func(t *testing.T) {
 			inside, release := make(chan struct{}), make(chan struct{})
-			results := map[string]chan error{"first": make(chan error, 1), "bad": make(chan error, 1), "good": make(chan error, 1)}
+			ends := map[string]error{"first": first, "bad": errRollback, "good": nil, "bad, too": errRollback, "worse": errRollback, "good, too": nil}
+			results := map[string]chan error{}
+			for id := range ends {
+				results[id] = make(chan error, 1)
+			}
 			go func() {
 				results["first"] <- db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
 					close(inside)
@@ -175,23 +179,23 @@ func TestWritersThatComeMeanwhileShareTheCommitAndFailAlone(t *testing.T) {
 				})
 			}()
 			<-inside
-			for id, end := range map[string]error{"bad": errRollback, "good": nil} {
+			for _, id := range []string{"bad", "good", "bad, too", "worse", "good, too"} {
 				go func() {
 					results[id] <- db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
-						return errors.Join(add(ctx, tx, id), end)
+						return errors.Join(add(ctx, tx, id), ends[id])
 					})
 				}()
+				synctest.Wait() // it stands in line
 			}
-			synctest.Wait() // both stand in line
 			close(release)
-			for id, want := range map[string]error{"first": first, "bad": errRollback, "good": nil} {
+			for id, want := range ends {
 				if err := <-results[id]; !errors.Is(err, want) {
 					t.Errorf("%s: %v, want %v", id, err, want)
 				}
 			}
 		})
 		kept, err := store.Texts(t.Context(), db.Read(), "SELECT id FROM nodes ORDER BY id")
-		want := []string{"first", "good"}
+		want := []string{"first", "good", "good, too"}
 		if first != nil {
 			want = want[1:]
 		}
@@ -203,6 +207,45 @@ func TestWritersThatComeMeanwhileShareTheCommitAndFailAlone(t *testing.T) {
 			return err
 		}); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// An engine without room undoes the whole batch, also when the one that met it goes on as if nothing had happened.
+func TestABatchThatTheEngineUndoesIsStoredForNobody(t *testing.T) {
+	db := storetest.SQLite(t)
+	for _, broken := range []int{1, 2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			inside, release := make(chan struct{}), make(chan struct{})
+			results := make(chan error, 4)
+			for i := range cap(results) {
+				go func() {
+					results <- db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+						if i == 0 {
+							close(inside)
+							<-release
+						}
+						err := tx.Do(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, 1, 1)", fmt.Sprint(i))
+						if i == broken {
+							err = errors.Join(err, tx.Do(ctx, "ROLLBACK"))
+						}
+						return err
+					})
+				}()
+				if i == 0 {
+					<-inside
+				}
+				synctest.Wait() // the others stand in line
+			}
+			close(release)
+			for range cap(results) {
+				if err := <-results; err == nil {
+					t.Errorf("a writer is told that its row is stored, number %d broke the batch", broken)
+				}
+			}
+		})
+		if got := nodes(t, db); len(got) > 0 {
+			t.Errorf("number %d broke the batch: %v are stored", broken, got)
 		}
 	}
 }

@@ -135,75 +135,86 @@ func (w *singleWriter) run(first []*turn) {
 }
 
 func (w *singleWriter) attempt(batch []*turn) (all []*turn, err error) {
-	ctx := context.Background()
-	if _, err := w.prepared.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return batch, fmt.Errorf("begin: %w", err)
-	}
 	kept := 0
 	for len(batch) > 0 {
 		all = append(all, batch...)
-		n, err := w.several(batch, len(all) > 1)
-		if err != nil {
-			w.undo(ctx)
-			return all, err
-		}
-		if kept += n; kept == 0 {
-			break
+		for _, t := range batch {
+			if err := w.one(t, behind(kept)); err != nil {
+				w.undo()
+				return all, err
+			}
+			if !t.failed() {
+				kept++
+			}
 		}
 		runtime.Gosched() // whoever is about to write comes along
 		batch = w.take(maxBatch - len(all))
 	}
-	if kept == 0 {
-		w.undo(ctx)
-		return all, nil
-	}
-	if _, err := w.prepared.ExecContext(ctx, "COMMIT"); err != nil {
-		w.undo(ctx)
-		return all, fmt.Errorf("commit: %w", err)
+	if err := w.commit(kept); err != nil {
+		w.undo()
+		return all, err
 	}
 	return all, nil
 }
 
-// several runs transactions one after the other and tells how many are to be kept.
-func (w *singleWriter) several(batch []*turn, among bool) (kept int, err error) {
-	for _, t := range batch {
-		if err := w.one(t, among); err != nil {
-			return kept, err
-		}
-		if t.err == nil && t.panicked == nil {
-			kept++
+// place is where a transaction of a batch begins, and goes back to when it fails.
+type place struct{ begin, back string }
+
+// behind is the place behind a number of transactions that are to be kept: the first begins the one of the engine. Those
+// after it have savepoints, so that the failure of one undoes nothing of the others, and the commit releases them.
+func behind(kept int) place {
+	switch kept {
+	case 0:
+		return place{"BEGIN IMMEDIATE", "ROLLBACK"}
+	case 1:
+		return place{"SAVEPOINT second", "ROLLBACK TO second"}
+	default:
+		return place{"SAVEPOINT later", "ROLLBACK TO later"} // the last of that name
+	}
+}
+
+// one runs one transaction of a batch. The error is one of the whole batch.
+func (w *singleWriter) one(t *turn, at place) error {
+	if err := w.do(at.begin); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	t.call(w.prepared)
+	if !t.failed() {
+		return nil
+	}
+	if err := w.do(at.back); err != nil && at != behind(0) { // a whole transaction may have been undone already
+		return errors.Join(errBatchBroken, t.err)
+	}
+	return nil
+}
+
+// commit keeps a number of transactions. The engine may have undone them while a later one did not mind, and begun anew
+// with a savepoint: then the first savepoint is not there.
+func (w *singleWriter) commit(kept int) error {
+	if kept == 0 {
+		return nil
+	}
+	if kept > 1 {
+		if err := w.do("RELEASE second"); err != nil {
+			return errors.Join(errBatchBroken, err)
 		}
 	}
-	return kept, nil
+	if err := w.do("COMMIT"); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
 }
 
 // undo rolls everything back. After some errors, such as a full disk, the engine has done so already, and then this
 // fails without harm.
-func (w *singleWriter) undo(ctx context.Context) { _, _ = w.prepared.ExecContext(ctx, "ROLLBACK") }
+func (w *singleWriter) undo() { _ = w.do("ROLLBACK") }
 
-// one runs one transaction of a batch. Among several it stands between savepoints, so that its failure undoes nothing of
-// the others. The error is one of the whole batch.
-func (w *singleWriter) one(t *turn, among bool) error {
-	ctx := context.Background()
-	if among {
-		if _, err := w.prepared.ExecContext(ctx, "SAVEPOINT one"); err != nil {
-			return fmt.Errorf("begin: %w", err)
-		}
-	}
-	t.call(w.prepared)
-	if !among {
-		return nil
-	}
-	if t.err != nil || t.panicked != nil {
-		if _, err := w.prepared.ExecContext(ctx, "ROLLBACK TO one"); err != nil {
-			return errors.Join(errBatchBroken, t.err)
-		}
-	}
-	if _, err := w.prepared.ExecContext(ctx, "RELEASE one"); err != nil {
-		return errors.Join(errBatchBroken, err)
-	}
-	return nil
+func (w *singleWriter) do(statement string) error {
+	return w.prepared.Do(context.Background(), statement)
 }
+
+// failed tells that nothing of the transaction is to be kept.
+func (t *turn) failed() bool { return t.err != nil || t.panicked != nil }
 
 // call runs the function of the transaction, whose panic belongs to the caller that brought it.
 func (t *turn) call(q transaction) {
