@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"reflect"
 
 	"kici/internal/core/ci"
 )
@@ -26,10 +27,10 @@ type JobData struct {
 
 // StepResult is the end of one step in a JobData.
 type StepResult struct {
-	Name       string          `json:"name"`
-	Status     ci.StepStatus   `json:"status"`
-	DurationMs float64         `json:"durationMs"`
-	Error      json.RawMessage `json:"error,omitempty"`
+	Name       string          `json:"name" wire:"opt,null"`
+	Status     ci.StepStatus   `json:"status" wire:"opt,null"`
+	DurationMs float64         `json:"durationMs" wire:"opt,null"`
+	Error      json.RawMessage `json:"error,omitempty" wire:"opt"`
 }
 
 // ParseJobData reads the data of a job.status; nil gives the zero value.
@@ -41,7 +42,7 @@ func ParseJobData(raw json.RawMessage) JobData {
 	d.Outputs = object(m["outputs"])
 	lenient(m["stepResults"], &d.StepResults)
 	lenient(m["droppedJobs"], &d.DroppedJobs)
-	lenient(m["initFailure"], &d.InitFailure)
+	d.InitFailure = initFailure(m["initFailure"])
 	lenient(m["buildComplete"], &d.BuildComplete)
 	lenient(m["initComplete"], &d.InitComplete)
 	d.InitResult = object(m["initResult"])
@@ -99,9 +100,32 @@ func stepError(raw json.RawMessage) (text string, exitCode *int64) {
 	return text, exitCode
 }
 
+// initFailure is read by the library: it comes once in a while, and any of its members may be missing.
+func initFailure(raw json.RawMessage) *ci.InitFailure {
+	var f *ci.InitFailure
+	if len(raw) == 0 || json.Unmarshal(raw, &f) != nil {
+		return nil
+	}
+	return f
+}
+
+// members gives the members of an object as parts of its text.
 func members(raw json.RawMessage) map[string]json.RawMessage {
-	var m map[string]json.RawMessage
-	lenient(raw, &m)
+	d := decoder{s: string(raw)}
+	if d.peek() != '{' {
+		return nil
+	}
+	m := map[string]json.RawMessage{}
+	err := d.members(func(name string) error {
+		d.peek()
+		start := d.pos
+		err := d.skip()
+		m[name] = raw[start:d.pos:d.pos]
+		return err
+	})
+	if err != nil || d.end() != nil {
+		return nil
+	}
 	return m
 }
 
@@ -110,8 +134,9 @@ func lenient[T any](raw json.RawMessage, v *T) bool {
 	if len(raw) == 0 {
 		return false
 	}
+	d := decoder{s: string(raw)}
 	var read T
-	if json.Unmarshal(raw, &read) != nil {
+	if readerOf(reflect.TypeFor[T](), rules{})(&d, reflect.ValueOf(&read).Elem()) != nil || d.end() != nil {
 		return false
 	}
 	*v = read

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"kici/internal/core/ci"
 	"kici/internal/vectors"
 )
 
@@ -252,7 +253,16 @@ func TestDataIsReadLeniently(t *testing.T) {
 	if diff := cmp.Diff(want, job); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(JobData{}, ParseJobData(nil)); diff != "" {
+	for _, nothing := range []string{"", "null", "[]", `{"error":`, `{"stepResults":[{"name":5}],"outputs":null,"error":null,"durationMs":"5","initFailure":[]}`} {
+		if diff := cmp.Diff(JobData{}, ParseJobData(json.RawMessage(nothing))); diff != "" {
+			t.Error(nothing, diff)
+		}
+	}
+	job = ParseJobData(json.RawMessage(` { "error" : "\u00e9" , "stepResults":[{"name":null,"error":{"is":["kept"]}, "more":1}] , "initFailure":{"message":"m"},"error":"the last counts"}`))
+	want = JobData{
+		Error: "the last counts", StepResults: []StepResult{{Error: json.RawMessage(`{"is":["kept"]}`)}}, InitFailure: &ci.InitFailure{Message: "m"},
+	}
+	if diff := cmp.Diff(want, job); diff != "" {
 		t.Error(diff)
 	}
 }
