@@ -29,8 +29,7 @@ type singleWriter struct {
 type turn struct {
 	fn       func(ctx context.Context, q transaction) error
 	ctx      context.Context
-	lead     chan struct{} // closed when it is this one's turn to lead
-	done     chan struct{} // closed when err stands
+	leads    chan bool // tells once whether it leads, or err stands; nil for one that leads at once
 	err      error
 	panicked any // what fn panicked with, for its caller
 }
@@ -41,27 +40,25 @@ var errBatchBroken = errors.New("the transaction was undone as a whole")
 // write waits for its turn. Once it has begun, the transaction is not interrupted when ctx ends: it is short, and the
 // driver would need a goroutine beside every statement to watch for it.
 func (w *singleWriter) write(ctx context.Context, fn func(ctx context.Context, q transaction) error) error {
-	t := &turn{fn: fn, ctx: context.WithoutCancel(ctx), lead: make(chan struct{}), done: make(chan struct{})}
+	t := &turn{fn: fn, ctx: context.WithoutCancel(ctx)}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if !w.join(t) {
+		leads := false
 		select {
-		case <-t.done:
-			return t.result()
-		case <-t.lead:
+		case leads = <-t.leads:
 		case <-ctx.Done():
 			if w.leave(t) {
 				return ctx.Err()
 			}
-			select { // too late to leave: it runs already, or was just made to lead
-			case <-t.done:
-				return t.result()
-			case <-t.lead:
-			}
+			leads = <-t.leads // too late to leave: it runs already, or was just made to lead
+		}
+		if !leads {
+			return t.result()
 		}
 	}
-	w.run(w.take(maxBatch))
+	w.run(w.take(maxBatch), t)
 	w.handOver()
 	return t.result()
 }
@@ -78,11 +75,12 @@ func (w *singleWriter) join(t *turn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = append(w.waiting, t)
-	if w.busy {
-		return false
+	if !w.busy {
+		w.busy = true
+		return true
 	}
-	w.busy = true
-	return true
+	t.leads = make(chan bool, 1)
+	return false
 }
 
 // leave takes a transaction out of line. It cannot when it runs already or has been told to lead.
@@ -90,13 +88,8 @@ func (w *singleWriter) leave(t *turn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := slices.Index(w.waiting, t)
-	if i < 0 {
+	if i < 0 || len(t.leads) > 0 {
 		return false
-	}
-	select {
-	case <-t.lead:
-		return false
-	default:
 	}
 	w.waiting = slices.Delete(w.waiting, i, i+1)
 	return true
@@ -120,17 +113,20 @@ func (w *singleWriter) handOver() {
 		w.busy = false
 		return
 	}
-	close(w.waiting[0].lead)
+	w.waiting[0].leads <- true
 }
 
-// run runs a batch in one transaction of the engine, with those that come while it runs, and tells everybody in it.
-func (w *singleWriter) run(first []*turn) {
+// run runs a batch in one transaction of the engine, with those that come while it runs, and tells everybody in it but
+// the one that leads.
+func (w *singleWriter) run(first []*turn, leader *turn) {
 	all, err := w.attempt(first)
 	for _, t := range all {
 		if err != nil && t.err == nil {
 			t.err = err
 		}
-		close(t.done)
+		if t != leader {
+			t.leads <- false
+		}
 	}
 }
 
