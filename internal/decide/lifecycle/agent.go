@@ -32,7 +32,11 @@ func Started(run Run, job Job, agent string, now int64) Outcome {
 	case !job.Row.heldBy(agent):
 		return ignored("the job is with another agent")
 	}
-	o := Outcome{Rows: []RowChange{{JobID: job.ID, Op: RowStart}}}
+	op := RowStart
+	if job.Row.Status == ci.QueueRecovering {
+		op = RowResume
+	}
+	o := Outcome{Rows: []RowChange{{JobID: job.ID, Op: op}}}
 	o.begin(run, job, agent, now)
 	return o
 }

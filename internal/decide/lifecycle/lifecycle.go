@@ -151,7 +151,8 @@ type RowOp int
 const (
 	RowEnqueue  RowOp = iota + 1 // a new pending row
 	RowAck                       // the dispatch is answered: no deadline any more
-	RowStart                     // a step may run: the row counts as started, recovering rows are dispatched again
+	RowStart                     // a step may run: the row counts as started
+	RowResume                    // the same of a row that waited for its agent: it is dispatched again
 	RowRequeue                   // back to pending, one attempt more
 	RowRelease                   // back to pending: the dispatch was never sent
 	RowRecover                   // its agent is gone; wait until the deadline

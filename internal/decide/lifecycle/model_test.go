@@ -215,7 +215,13 @@ func (w *world) storeRow(c RowChange) {
 	case RowAck:
 		need(ci.QueueDispatched)
 		j.Row.Unanswered = false
-	case RowStart, RowReclaim:
+	case RowStart:
+		need(ci.QueueDispatched)
+		j.Row.Started, j.Row.Unanswered = true, false
+	case RowResume:
+		need(ci.QueueRecovering)
+		j.Row.Status, j.Row.Started, j.Row.Unanswered = ci.QueueDispatched, true, false
+	case RowReclaim:
 		need(ci.QueueDispatched, ci.QueueRecovering)
 		j.Row.Status, j.Row.Started, j.Row.Unanswered = ci.QueueDispatched, true, false
 	case RowRequeue:

@@ -152,9 +152,12 @@ func storeRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, c lifecycle
 		by, at, forced = nullText(c.Cancel.By), nullMillis(c.Cancel.At), c.Cancel.Forced
 		run.Cancel = c.Cancel
 	}
-	err = tx.Do(ctx, updateRun, run.ID, nullText(string(c.Status)), nullMillis(c.StartedAt), nullMillis(c.CompletedAt),
-		reason, message, failure, by, why, at, forced, c.ClearReason)
-	if err != nil {
+	statement, args := changeRun, []any{run.ID, nullText(string(c.Status)), nullMillis(c.StartedAt), reason, message, failure,
+		by, why, at, forced, c.ClearReason}
+	if c.CompletedAt != 0 {
+		statement, args = endRun, append(args, c.CompletedAt)
+	}
+	if err := tx.Do(ctx, statement, args...); err != nil {
 		return fmt.Errorf("store run %s: %w", run.ID, err)
 	}
 	if c.Status != "" {
@@ -178,11 +181,14 @@ func storeJob(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobCh
 	if err != nil {
 		return err
 	}
+	statement, args := changeJob, []any{c.JobID, nullText(string(c.Status)), reason, nullText(c.Error), failure,
+		nullText(c.AgentID), nullMillis(c.StartedAt), nullMillis(c.Heartbeat), c.Satisfied, c.Release, nullText(string(c.Outputs)), c.Complete,
+		c.Hold - c.Unhold, c.WaitSlot, c.GiveSlot}
+	if c.CompletedAt != 0 {
+		statement, args = endJob, append(args, c.CompletedAt)
+	}
 	// One that became terminal meanwhile changes no more.
-	err = tx.DoOne(ctx, store.ErrUnchanged, updateJob, c.JobID, nullText(string(c.Status)), reason, nullText(c.Error),
-		failure, nullText(c.AgentID), nullMillis(c.StartedAt), nullMillis(c.CompletedAt), nullMillis(c.Heartbeat),
-		c.Satisfied, c.Release, nullText(string(c.Outputs)), c.Complete, c.Hold-c.Unhold, c.WaitSlot, c.GiveSlot)
-	if err != nil {
+	if err := tx.DoOne(ctx, store.ErrUnchanged, statement, args...); err != nil {
 		return fmt.Errorf("store job %s: %w", c.JobID, err)
 	}
 	if c.CompletedAt == 0 {
@@ -211,6 +217,8 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 		return queue.Acknowledge(ctx, tx, c.JobID)
 	case lifecycle.RowStart:
 		return queue.Start(ctx, tx, c.JobID)
+	case lifecycle.RowResume:
+		return queue.Resume(ctx, tx, c.JobID)
 	case lifecycle.RowRelease:
 		tx.After(e.dispatch.Wake)
 		return queue.Release(ctx, tx, c.JobID, c.Reason, now)
@@ -306,42 +314,52 @@ func nullText(s string) sql.NullString  { return sql.NullString{String: s, Valid
 func nullMillis(at int64) sql.NullInt64 { return sql.NullInt64{Int64: at, Valid: at != 0} }
 
 const (
-	// A terminal run never changes. Its duration counts from its start, or from its birth when it never started. The
-	// casts tell PostgreSQL the types of parameters that it could not infer.
-	updateRun = `UPDATE execution_runs SET
+	// The casts tell PostgreSQL the types of parameters that it could not infer. The end is set by who ends the run alone:
+	// SQLite writes the indexes of a column that is set, whatever to.
+	setRun = `UPDATE execution_runs SET
     status = coalesce($2, status),
     started_at = coalesce(started_at, $3),
-    completed_at = CAST($4 AS BIGINT),
-    duration_ms = CAST($4 AS BIGINT) - coalesce(started_at, $3, created_at),
-    reason = CASE WHEN CAST($12 AS BOOLEAN) THEN NULL ELSE coalesce($5, reason) END,
-    failure_reason = CASE WHEN CAST($12 AS BOOLEAN) THEN NULL ELSE coalesce($6, failure_reason) END,
-    init_failure = coalesce($7, init_failure),
-    cancelled_by = coalesce($8, cancelled_by),
-    cancel_reason = coalesce($9, cancel_reason),
-    cancel_requested_at = coalesce($10, cancel_requested_at),
-    cancel_forced = cancel_forced OR $11,
-    log_bytes = CASE WHEN CAST($4 AS BIGINT) IS NULL THEN log_bytes
-        ELSE (SELECT coalesce(sum(log_bytes), 0) FROM execution_jobs j WHERE j.run_id = execution_runs.run_id) END
-WHERE run_id = $1 AND completed_at IS NULL`
+    reason = CASE WHEN CAST($11 AS BOOLEAN) THEN NULL ELSE coalesce($4, reason) END,
+    failure_reason = CASE WHEN CAST($11 AS BOOLEAN) THEN NULL ELSE coalesce($5, failure_reason) END,
+    init_failure = coalesce($6, init_failure),
+    cancelled_by = coalesce($7, cancelled_by),
+    cancel_reason = coalesce($8, cancel_reason),
+    cancel_requested_at = coalesce($9, cancel_requested_at),
+    cancel_forced = cancel_forced OR $10`
 
-	// A terminal job never changes.
-	updateJob = `UPDATE execution_jobs SET
+	// A terminal run never changes.
+	whileRunOpen = ` WHERE run_id = $1 AND completed_at IS NULL`
+
+	changeRun = setRun + whileRunOpen
+
+	// The duration counts from the start, or from the birth of a run that never started.
+	endRun = setRun + `,
+    completed_at = CAST($12 AS BIGINT),
+    duration_ms = CAST($12 AS BIGINT) - coalesce(started_at, $3, created_at),
+    log_bytes = (SELECT coalesce(sum(log_bytes), 0) FROM execution_jobs j WHERE j.run_id = execution_runs.run_id)` + whileRunOpen
+
+	setJob = `UPDATE execution_jobs SET
     status = coalesce($2, status),
-    reason = CASE WHEN CAST($8 AS BIGINT) IS NOT NULL THEN $3 ELSE coalesce($3, reason) END,
     error_message = coalesce($4, error_message),
     init_failure = coalesce($5, init_failure),
     agent_id = coalesce($6, agent_id),
     started_at = coalesce(started_at, $7),
-    completed_at = CAST($8 AS BIGINT),
-    duration_ms = CAST($8 AS BIGINT) - coalesce(started_at, CAST($7 AS BIGINT)),
-    last_heartbeat_at = coalesce($9, last_heartbeat_at),
-    needs_satisfied = needs_satisfied OR $10,
-    wave_gated = wave_gated AND NOT CAST($11 AS BOOLEAN),
-    outputs = coalesce($12, outputs),
-    deferred = deferred AND NOT CAST($13 AS BOOLEAN),
-    holds = holds + CAST($14 AS BIGINT),
-    slot_waiting = (slot_waiting OR CAST($15 AS BOOLEAN)) AND NOT CAST($16 AS BOOLEAN),
-    log_bytes = CASE WHEN CAST($8 AS BIGINT) IS NULL THEN log_bytes
-        ELSE (SELECT coalesce(sum(s.log_bytes), 0) FROM execution_steps s WHERE s.job_id = execution_jobs.job_id) END
-WHERE job_id = $1 AND completed_at IS NULL`
+    last_heartbeat_at = coalesce($8, last_heartbeat_at),
+    needs_satisfied = needs_satisfied OR $9,
+    wave_gated = wave_gated AND NOT CAST($10 AS BOOLEAN),
+    outputs = coalesce($11, outputs),
+    deferred = deferred AND NOT CAST($12 AS BOOLEAN),
+    holds = holds + CAST($13 AS BIGINT),
+    slot_waiting = (slot_waiting OR CAST($14 AS BOOLEAN)) AND NOT CAST($15 AS BOOLEAN)`
+
+	// A terminal job never changes.
+	whileJobOpen = ` WHERE job_id = $1 AND completed_at IS NULL`
+
+	changeJob = setJob + `, reason = coalesce($3, reason)` + whileJobOpen
+
+	endJob = setJob + `,
+    reason = $3,
+    completed_at = CAST($16 AS BIGINT),
+    duration_ms = CAST($16 AS BIGINT) - coalesce(started_at, CAST($7 AS BIGINT)),
+    log_bytes = (SELECT coalesce(sum(s.log_bytes), 0) FROM execution_steps s WHERE s.job_id = execution_jobs.job_id)` + whileJobOpen
 )

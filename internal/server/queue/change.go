@@ -21,11 +21,16 @@ WHERE id = $1 AND agent_id = $2 AND node_id = $3 AND status = 'dispatched' AND a
 		}}
 }
 
-// Start marks a row as started: a step of it may run. It also answers the dispatch and ends a recovery.
+// Start marks a row as started: a step of it may run. It also answers the dispatch. It leaves the status alone: SQLite writes
+// the indexes of a column that is set, whatever to.
 func Start(ctx context.Context, tx *store.Tx, jobID string) error {
+	return tx.DoOne(ctx, store.ErrUnchanged, "UPDATE dispatch_queue SET started = TRUE, ack_deadline = NULL WHERE id = $1 AND status = 'dispatched'", jobID)
+}
+
+// Resume is Start of a row that waited for its agent.
+func Resume(ctx context.Context, tx *store.Tx, jobID string) error {
 	return tx.DoOne(ctx, store.ErrUnchanged, `UPDATE dispatch_queue
-SET status = 'dispatched', started = TRUE, ack_deadline = NULL, recovery_deadline = NULL
-WHERE id = $1 AND status IN ('dispatched', 'recovering')`, jobID)
+SET status = 'dispatched', started = TRUE, ack_deadline = NULL, recovery_deadline = NULL WHERE id = $1 AND status = 'recovering'`, jobID)
 }
 
 // Requeue puts a row back in line, with one attempt more, at its old place. A row that never had an expiry gets one

@@ -143,7 +143,12 @@ func (m *machine) Acknowledge(t *rapid.T) {
 }
 
 func (m *machine) Start(t *rapid.T) {
-	m.change(t, (*row).held, func(r *row) { r.status, r.started, r.unacked = ci.QueueDispatched, true, false }, queue.Start)
+	m.change(t, func(r *row) bool { return r.status == ci.QueueDispatched }, func(r *row) { r.started, r.unacked = true, false }, queue.Start)
+}
+
+func (m *machine) Resume(t *rapid.T) {
+	m.change(t, func(r *row) bool { return r.status == ci.QueueRecovering },
+		func(r *row) { r.status, r.started, r.unacked = ci.QueueDispatched, true, false }, queue.Resume)
 }
 
 func (m *machine) Reclaim(t *rapid.T) {
