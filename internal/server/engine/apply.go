@@ -212,6 +212,7 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 		return e.enqueue(ctx, tx, runID, c.JobID, now)
 	case lifecycle.RowRequeue:
 		tx.After(e.dispatch.Wake)
+		tx.After(e.expiries.near)
 		return queue.Requeue(ctx, tx, c.JobID, c.Reason, now, e.expiry(now))
 	case lifecycle.RowAck:
 		return queue.Acknowledge(ctx, tx, c.JobID)
@@ -221,6 +222,7 @@ func (e *Engine) changeRow(ctx context.Context, tx *store.Tx, runID string, c li
 		return queue.Resume(ctx, tx, c.JobID)
 	case lifecycle.RowRelease:
 		tx.After(e.dispatch.Wake)
+		tx.After(e.expiries.near)
 		return queue.Release(ctx, tx, c.JobID, c.Reason, now)
 	case lifecycle.RowRecover:
 		return queue.Recover(ctx, tx, c.JobID, c.Until)

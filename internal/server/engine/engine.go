@@ -57,6 +57,8 @@ type Engine struct {
 
 	registered atomic.Int64 // jobs of runs that were admitted or not, for depth
 	waiting    atomic.Int64 // pending jobs at the last look
+
+	expiries, jobsDue horizon // of rows that wait, and of jobs that are with agents
 }
 
 // Deps are what an engine needs.

@@ -625,6 +625,21 @@ func TestRunsAndJobsPastTheirTime(t *testing.T) {
 	})
 }
 
+func TestAJobThatIsPutBackHasItsOldTime(t *testing.T) {
+	each(t, func(b *bench) {
+		b.register("r", job{name: "a"})
+		hour := engine.DefaultSettings().QueueTimeout.Milliseconds()
+		b.now.Add(hour - 5_000)
+		b.claim("r/a", "agent-1")
+		b.must(b.e.SweepOnce(t.Context()))
+		b.must(b.e.Rejected(t.Context(), "agent-1", "r/a", wire.RejectBusy))
+		b.wantJobs(map[string]string{"r/a": "pending"})
+		b.now.Add(5_001)
+		b.must(b.e.SweepOnce(t.Context()))
+		b.wantJobs(map[string]string{"r/a": "timed_out_stale"})
+	})
+}
+
 func TestAJobThatItsAgentDoesNotEndIsEnded(t *testing.T) {
 	each(t, func(b *bench) {
 		b.register("r", job{name: "a", edit: func(j *plan.Job) { j.TimeoutMs, j.Kind = 60_000, ci.KindInit }})

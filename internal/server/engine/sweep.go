@@ -18,7 +18,7 @@ import (
 	"kici/internal/server/store"
 )
 
-// sweepPeriod is how often deadlines are looked at. Every look is an index lookup that finds nothing most of the time.
+// sweepPeriod is how often deadlines are looked at. Every look reads few rows, or is left out, and finds nothing most of the time.
 const sweepPeriod = time.Second
 
 // sweepBatch bounds what one turn takes up; the next turn goes on.
@@ -48,8 +48,7 @@ func (e *Engine) SweepOnce(ctx context.Context) error {
 		e.sweepAcks(ctx, e.asOf(ackWindow)),
 		e.sweepRecoveries(ctx, e.asOf(e.settings.RecoveryWindow)),
 		e.sweepExpired(ctx, e.asOf(e.settings.QueueTimeout)),
-		e.sweepStale(ctx, e.asOf(e.settings.StaleAfter)),
-		e.sweepOverran(ctx, e.asOf(e.settings.CancelPolite)),
+		e.sweepJobs(ctx, e.asOf(e.settings.StaleAfter), e.asOf(e.settings.CancelPolite)),
 		e.sweepRuns(ctx, now),
 		e.sweepHolds(ctx, now),
 	)
@@ -113,6 +112,12 @@ func (e *Engine) sweepRecoveries(ctx context.Context, now int64) error {
 }
 
 func (e *Engine) sweepExpired(ctx context.Context, now int64) error {
+	due, err := e.expiries.reached(now, e.clock.Millis(), cmp.Or(e.settings.QueueTimeout, sight), func() (int64, error) {
+		return queue.FirstExpiry(ctx, e.db.Read())
+	})
+	if err != nil || !due {
+		return err
+	}
 	rows, err := queue.ExpiredSince(ctx, e.db.Read(), now, sweepBatch)
 	if err != nil || len(rows) == 0 {
 		return err
@@ -144,6 +149,35 @@ func (e *Engine) routable(ctx context.Context, selectorID string, agents []fleet
 		}
 	}
 	return e.scalable(s), nil
+}
+
+// sweepJobs ends jobs that gave no sign of life, and those that ran for too long.
+func (e *Engine) sweepJobs(ctx context.Context, staleAsOf, overranAsOf int64) error {
+	window := e.settings.CancelPolite
+	if after := e.settings.StaleAfter; after > 0 {
+		window = min(window, after)
+	}
+	due, err := e.jobsDue.reached(max(staleAsOf, overranAsOf), e.clock.Millis(), window, func() (int64, error) { return e.firstJobDue(ctx) })
+	if err != nil || !due {
+		return err
+	}
+	return errors.Join(e.sweepStale(ctx, staleAsOf), e.sweepOverran(ctx, overranAsOf))
+}
+
+// firstJobDue is when the first job that is with an agent has been silent, or has run, for too long, 0 for never. It may be
+// earlier for one that is being stopped, or whose agent is away.
+func (e *Engine) firstJobDue(ctx context.Context) (at int64, err error) {
+	var sign, limit sql.NullInt64
+	if err := e.db.Read().QueryRowContext(ctx, selectFirstDue).Scan(&sign, &limit); err != nil {
+		return 0, fmt.Errorf("sweep: %w", err)
+	}
+	if e.settings.StaleAfter > 0 && sign.Valid {
+		at = sign.Int64 + e.settings.StaleAfter.Milliseconds()
+	}
+	if ends := limit.Int64 + e.settings.CancelPolite.Milliseconds(); limit.Valid && (at == 0 || ends < at) {
+		at = ends
+	}
+	return at, nil
 }
 
 func (e *Engine) sweepStale(ctx context.Context, now int64) error {
@@ -238,16 +272,25 @@ func (e *Engine) Adopt(ctx context.Context, nodeID string) error {
 }
 
 const (
-	selectStale = `SELECT job_id, coalesce(last_heartbeat_at, started_at, created_at) FROM execution_jobs
-WHERE status = 'running' AND completed_at IS NULL AND coalesce(last_heartbeat_at, started_at, created_at) < $1
+	// A job that is with an agent has a queue row that says so. The rows come first, as CROSS JOIN tells SQLite, since they are
+	// few.
+	withAgents = ` FROM dispatch_queue q CROSS JOIN execution_jobs j WHERE q.status IN ('dispatched', 'recovering') AND j.job_id = q.id`
+
+	selectFirstDue = `SELECT min(coalesce(j.last_heartbeat_at, j.started_at, q.claimed_at)),
+    min(CASE WHEN j.timeout_ms > 0 THEN j.started_at + j.timeout_ms END)` + withAgents
+
+	selectStale = `SELECT j.job_id, coalesce(j.last_heartbeat_at, j.started_at, j.created_at)` + withAgents + `
+    AND j.status = 'running' AND coalesce(j.last_heartbeat_at, j.started_at, j.created_at) < $1
 UNION ALL
-SELECT j.job_id, q.claimed_at FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id
-WHERE q.status = 'dispatched' AND q.ack_deadline IS NULL AND q.claimed_at < $1 AND j.status = 'pending'
+SELECT j.job_id, q.claimed_at` + withAgents + `
+    AND q.status = 'dispatched' AND q.ack_deadline IS NULL AND q.claimed_at < $1 AND j.status = 'pending'
     AND coalesce(j.last_heartbeat_at, 0) < $1 LIMIT $2`
 
-	selectOverran = `SELECT job_id, timeout_ms FROM execution_jobs
-WHERE status = 'running' AND completed_at IS NULL AND timeout_ms > 0 AND started_at + timeout_ms <= $1 LIMIT $2`
+	selectOverran = `SELECT j.job_id, j.timeout_ms` + withAgents + `
+    AND j.status = 'running' AND j.timeout_ms > 0 AND j.started_at + j.timeout_ms <= $1 LIMIT $2`
 
-	selectOverdueRuns = `SELECT run_id, started_at FROM execution_runs WHERE completed_at IS NULL AND (cancel_requested_at IS NOT NULL
-    OR (workflow_timeout_ms > 0 AND started_at IS NOT NULL AND started_at + workflow_timeout_ms <= $1)) LIMIT $2`
+	// The first condition is that of their index.
+	selectOverdueRuns = `SELECT run_id, started_at FROM execution_runs
+WHERE completed_at IS NULL AND (cancel_requested_at IS NOT NULL OR workflow_timeout_ms > 0)
+    AND (cancel_requested_at IS NOT NULL OR started_at + workflow_timeout_ms <= $1) LIMIT $2`
 )

@@ -36,7 +36,7 @@ func WaitingBySelector(ctx context.Context, q store.Querier) ([]Waiting, error) 
 // Dispatched counts the rows that are with agents, those of one node or, with "", of all.
 func Dispatched(ctx context.Context, q store.Querier, nodeID string) (int, error) {
 	var n int
-	err := q.QueryRowContext(ctx, "SELECT count(*) FROM dispatch_queue WHERE status = 'dispatched' AND agent_id IS NOT NULL AND ($1 = '' OR node_id = $1)", nodeID).Scan(&n)
+	err := q.QueryRowContext(ctx, "SELECT count(*) FROM dispatch_queue"+withAgents+" AND status = 'dispatched' AND ($1 = '' OR node_id = $1)", nodeID).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("count dispatched jobs: %w", err)
 	}

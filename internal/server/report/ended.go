@@ -143,7 +143,7 @@ WHERE status = 'timed_out_stale' AND started_at IS NOT NULL AND completed_at IS 
 	selectBuilds = `SELECT run_id, completed_at - started_at FROM execution_jobs
 WHERE kind = 'build' AND started_at IS NOT NULL AND completed_at IS NOT NULL AND run_id IN (`
 
-	selectStaleRuns = `SELECT count(DISTINCT j.run_id) FROM dispatch_queue q JOIN execution_jobs j ON j.job_id = q.id
-WHERE q.status IN ('dispatched', 'recovering') AND j.status = 'running'
+	selectStaleRuns = `SELECT count(DISTINCT j.run_id) FROM dispatch_queue q CROSS JOIN execution_jobs j
+WHERE j.job_id = q.id AND q.status IN ('dispatched', 'recovering') AND j.status = 'running'
 AND coalesce(j.last_heartbeat_at, j.started_at, j.created_at) < $1`
 )
