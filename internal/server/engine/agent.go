@@ -92,7 +92,9 @@ func (e *Engine) Acked(ctx context.Context, agentID, _, jobID string) (Ack, erro
 // changes nothing.
 func (e *Engine) ackedHere(ctx context.Context, agentID, jobID string) (ack Ack, taken bool, err error) {
 	err = e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		return tx.Last(ctx, queue.AskAnswered(jobID, agentID, e.settings.NodeID, &taken), askName(jobID, &ack.Job))
+		return tx.Last(ctx, queue.AskAnswered(jobID, agentID, e.settings.NodeID, func(runID, jobName string) {
+			ack.Job, taken = Owned{RunID: runID, JobID: jobID, JobName: jobName}, true
+		}))
 	})
 	if err != nil {
 		return Ack{}, false, fmt.Errorf("take the ack of job %s: %w", jobID, err)

@@ -11,13 +11,17 @@ func Acknowledge(ctx context.Context, tx *store.Tx, jobID string) error {
 	return tx.DoOne(ctx, store.ErrUnchanged, "UPDATE dispatch_queue SET ack_deadline = NULL WHERE id = $1 AND status = 'dispatched'", jobID)
 }
 
-// AskAnswered clears the ack deadline of a row that a node gave to an agent, and tells whether there was one.
-func AskAnswered(jobID, agentID, nodeID string, answered *bool) store.Ask {
+// AskAnswered clears the ack deadline of a row that a node gave to an agent, and tells the run and the name of its job.
+// There may be no such row, and nothing to tell.
+func AskAnswered(jobID, agentID, nodeID string, answered func(runID, jobName string)) store.Ask {
 	return store.Ask{Query: `UPDATE dispatch_queue SET ack_deadline = NULL
-WHERE id = $1 AND agent_id = $2 AND node_id = $3 AND status = 'dispatched' AND ack_deadline IS NOT NULL RETURNING id`,
-		Args: []any{jobID, agentID, nodeID}, Row: func(store.Row) error {
-			*answered = true
-			return nil
+WHERE id = $1 AND agent_id = $2 AND node_id = $3 AND status = 'dispatched' AND ack_deadline IS NOT NULL
+RETURNING run_id, (SELECT job_name FROM execution_jobs WHERE job_id = $1)`,
+		Args: []any{jobID, agentID, nodeID}, Row: func(r store.Row) error {
+			var runID, jobName string
+			err := r.Scan(&runID, &jobName)
+			answered(runID, jobName)
+			return err
 		}}
 }
 
