@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,4 +71,15 @@ VALUES ($1, $2, 0, 'j', 'j', $3, 's', '[]', '{}', '[]', 'u', 'main', 's', TRUE, 
 			t.Errorf("stale at the moment of the last beat %d, behind it %d, %v", before, after, err)
 		}
 	})
+}
+
+func TestStaleRunsAreLookedForAmongJobsWithAgents(t *testing.T) {
+	scans := storetest.Scans(t, func(q store.Querier) {
+		if _, err := StaleRuns(t.Context(), q, 1); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if want := []string{"SCAN q USING INDEX dispatch_queue_agents"}; !slices.Equal(scans, want) {
+		t.Errorf("goes through %q", scans)
+	}
 }
