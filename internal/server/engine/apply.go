@@ -345,7 +345,7 @@ const (
     error_message = coalesce($4, error_message),
     init_failure = coalesce($5, init_failure),
     agent_id = coalesce($6, agent_id),
-    started_at = coalesce(started_at, $7),
+    started_at = CASE WHEN CAST($14 AS BOOLEAN) THEN NULL ELSE coalesce(started_at, $7) END,
     last_heartbeat_at = coalesce($8, last_heartbeat_at),
     needs_satisfied = needs_satisfied OR $9,
     wave_gated = wave_gated AND NOT CAST($10 AS BOOLEAN),

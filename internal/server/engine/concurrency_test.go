@@ -245,3 +245,30 @@ func TestACancelEndsTheWait(t *testing.T) {
 		})
 	}
 }
+
+// The time that a job may take does not count while it waits for its group, also where it had begun before.
+func TestAJobThatWaitedLongForItsGroupHasItsWholeTime(t *testing.T) {
+	each(t, func(b *bench) {
+		for _, run := range []string{"r1", "r2"} {
+			b.plan(run, nil, queueMode, lockJob("a", `,"timeout":60000`))
+		}
+		first, second := b.id("r1", "a"), b.id("r2", "a")
+		b.begin("agent-1", first)
+		b.group("agent-1", first, "deploy", false)
+		b.begin("agent-2", second)
+		b.group("agent-2", second, "deploy", false)
+		b.report("agent-2", second, ci.JobFailed, `{"error":"Cancelled by concurrency policy"}`)
+		b.wantStates("r2", "a=pending")
+		b.now.Add(10 * 60_000)
+		b.report("agent-1", first, ci.JobSuccess, "")
+		b.must(b.e.FollowOnce(t.Context()))
+		b.begin("agent-2", second)
+		b.must(b.e.SweepOnce(t.Context()))
+		b.wantStates("r2", "a=running")
+		b.now.Add(1_000)
+		b.report("agent-2", second, ci.JobSuccess, "")
+		if took := b.list("SELECT duration_ms || '' FROM execution_jobs WHERE run_id = 'r2'"); took[0] != "1000" {
+			b.t.Errorf("it took %s ms", took[0])
+		}
+	})
+}
