@@ -61,7 +61,7 @@ func (e *Engine) hear(ctx context.Context, tx *store.Tx, agentID string, of Owne
 			return err
 		}
 		r := report(agentID, *w.job, w.data)
-		if told && w.job.State.Terminal() {
+		if told && w.ends() {
 			r.BeganAt = e.clock.Millis() - ran
 		}
 		if err := e.jobReported(ctx, tx, about, *w.job, r, w.data); err != nil {
@@ -98,11 +98,16 @@ type word struct {
 
 func (w word) changesJob() bool { return w.job != nil }
 
+// ends tells that a job has ended as its agent has it. There are other ends, which only the server decides.
+func (w word) ends() bool { return w.job != nil && slices.Contains(agentsEnds, w.job.State) }
+
+var agentsEnds = []ci.JobStatus{ci.JobSuccess, ci.JobFailed, ci.JobCancelled}
+
 // endsNext tells that the next state of a job that matters is its end.
 func endsNext(words []word) bool {
 	for _, w := range words {
 		if w.job != nil && w.job.State != ci.JobRunning {
-			return w.job.State.Terminal()
+			return w.ends()
 		}
 	}
 	return false
@@ -134,7 +139,7 @@ func ranFor(words []word) (ran int64, told bool) {
 		case w.job == nil:
 		case w.job.State == ci.JobRunning && began == nil:
 			began = w.job
-		case w.job.State.Terminal() && began != nil:
+		case w.ends() && began != nil:
 			return max(0, w.job.Timestamp-began.Timestamp), true
 		}
 	}
@@ -144,10 +149,11 @@ func ranFor(words []word) (ran int64, told bool) {
 // jobReported takes the state of a job as its agent has it, which for its end is r. States that only the server decides change
 // nothing.
 func (e *Engine) jobReported(ctx context.Context, tx *store.Tx, about subject, m wire.JobStatus, r lifecycle.Report, data wire.JobData) error {
+	if slices.Contains(agentsEnds, m.State) {
+		return e.finished(ctx, tx, about, m, r, data)
+	}
 	var o lifecycle.Outcome
 	switch m.State {
-	case ci.JobSuccess, ci.JobFailed, ci.JobCancelled:
-		return e.finished(ctx, tx, about, m, r, data)
 	case ci.JobRunning:
 		o = lifecycle.Started(about.run, about.job, r.Agent, e.clock.Millis())
 	case ci.JobCancelling:

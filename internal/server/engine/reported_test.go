@@ -114,6 +114,26 @@ func randomStep(r *rapid.T) wire.StepStatus {
 	return m
 }
 
+func TestAnEndThatIsNotTheAgentsToSayEndsNothing(t *testing.T) {
+	each(t, func(b *bench) {
+		for i, state := range []ci.JobStatus{ci.JobSkipped, ci.JobTimedOutStale, ci.JobUnroutable} {
+			run := fmt.Sprint("r", i)
+			b.register(run, job{name: "a"})
+			agent := fmt.Sprint("agent-", i%2+1)
+			if !b.claim(run+"/a", agent) {
+				b.t.Fatal("not claimed")
+			}
+			b.must(b.e.Reported(b.t.Context(), agent, engine.Owned{RunID: run, JobID: run + "/a", JobName: "a"},
+				wire.JobStatus{MessageID: "1", JobID: run + "/a", State: ci.JobRunning, Timestamp: 1},
+				wire.JobStatus{MessageID: "2", JobID: run + "/a", State: state, Timestamp: 2}))
+			if got := b.list("SELECT status FROM execution_jobs WHERE run_id = $1", run); got[0] != "running" {
+				b.t.Errorf("%s: %s", state, got[0])
+			}
+			b.report(agent, run+"/a", ci.JobSuccess, "")
+		}
+	})
+}
+
 func TestWhatIsStoredAlongSharesItsFate(t *testing.T) {
 	each(t, func(b *bench) {
 		b.register("r", job{name: "a"})
