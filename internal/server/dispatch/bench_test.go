@@ -33,10 +33,10 @@ type sink struct {
 	agents []dispatch.Agent
 }
 
-func (s sink) Ready() []dispatch.Agent                                  { return s.agents }
-func (s sink) Takes(string) bool                                        { return true }
-func (s sink) Active() int                                              { return 0 }
-func (s sink) Dispatch(context.Context, string, wire.JobDispatch) error { return nil }
+func (s sink) Ready() []dispatch.Agent                                          { return s.agents }
+func (s sink) Takes(string) bool                                                { return true }
+func (s sink) Active() int                                                      { return 0 }
+func (s sink) Dispatch(context.Context, string, string, wire.JobDispatch) error { return nil }
 func (sink) ForJob(context.Context, engine.Input, dispatch.Known, string) (dispatch.Grant, error) {
 	return dispatch.Grant{}, nil
 }

@@ -359,7 +359,7 @@ func (d *Dispatcher) send(ctx context.Context, jobID string, of material, a Agen
 	if err != nil {
 		return true, err
 	}
-	err = d.hub.Dispatch(ctx, a.ConnectionID, frame)
+	err = d.hub.Dispatch(ctx, a.ConnectionID, of.stored.JobName(), frame)
 	if errors.Is(err, wire.ErrTooLarge) {
 		return true, d.fail(ctx, jobID, tooLarge(frame, err))
 	}

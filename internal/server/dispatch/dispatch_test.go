@@ -54,7 +54,7 @@ func (h *fakeHub) Takes(connection string) bool { return connection != h.busy }
 
 func (h *fakeHub) Active() int { return h.active }
 
-func (h *fakeHub) Dispatch(_ context.Context, connection string, frame wire.JobDispatch) error {
+func (h *fakeHub) Dispatch(_ context.Context, connection, _ string, frame wire.JobDispatch) error {
 	if connection == h.gone {
 		return errors.New("closed")
 	}

@@ -32,5 +32,5 @@ type Hub interface {
 	Active() int
 	// Dispatch writes the frame to that connection. An error means that the connection is gone; its loss is handled as
 	// any other.
-	Dispatch(ctx context.Context, connectionID string, frame wire.JobDispatch) error
+	Dispatch(ctx context.Context, connectionID, jobName string, frame wire.JobDispatch) error
 }

@@ -51,6 +51,9 @@ func AskStored(jobID string, s *Stored) store.Ask {
 	}}
 }
 
+// JobName is the name of the job.
+func (s Stored) JobName() string { return s.in.JobName }
+
 // Input reads what a dispatch of the job carries.
 func (e *Engine) Input(ctx context.Context, jobID string) (Input, error) {
 	var s Stored

@@ -18,7 +18,8 @@ func (e *Engine) JobReported(ctx context.Context, agentID string, m wire.JobStat
 }
 
 // Reported takes what an agent says of a job of its, in its order and in one transaction: states of the job
-// (wire.JobStatus) and of its steps (wire.StepStatus). An error means that nothing of it was taken.
+// (wire.JobStatus) and of its steps (wire.StepStatus), before which it may answer the dispatch (wire.JobAck). Where that comes too
+// late the error is ErrNotOwner. An error means that nothing of it was taken.
 func (e *Engine) Reported(ctx context.Context, agentID string, of Owned, words ...wire.Message) error {
 	return e.ReportedAlong(ctx, agentID, of, func(context.Context, *store.Tx) error { return nil }, words...)
 }
@@ -50,6 +51,12 @@ func (e *Engine) hear(ctx context.Context, tx *store.Tx, agentID string, of Owne
 			}
 			known = true
 		}
+		if w.answer {
+			if err := e.answered(ctx, tx, agentID, about, words[i+1:]); err != nil {
+				return err
+			}
+			continue
+		}
 		if w.job == nil {
 			steps = withStep(steps, w.step)
 			continue
@@ -72,6 +79,21 @@ func (e *Engine) hear(ctx context.Context, tx *store.Tx, agentID string, of Owne
 	return e.stepsReported(ctx, tx, agentID, of, steps)
 }
 
+// answered takes the answer to a dispatch. That the job runs, or has ended, says as much.
+func (e *Engine) answered(ctx context.Context, tx *store.Tx, agentID string, about subject, then []word) error {
+	change, fenced := lifecycle.Acked(about.job.ID, about.job.Row, agentID)
+	switch {
+	case fenced:
+		return ErrNotOwner
+	case change == nil, slices.ContainsFunc(then, word.saysMore):
+		return nil
+	}
+	return e.storeRow(ctx, tx, about.run.ID, *change, e.clock.Millis())
+}
+
+// saysMore tells that a job runs or has ended.
+func (w word) saysMore() bool { return w.ends() || w.job != nil && w.job.State == ci.JobRunning }
+
 // subject is the job that words are about, locked with its run.
 type subject struct {
 	run  lifecycle.Run
@@ -93,10 +115,12 @@ func lockSubject(ctx context.Context, tx *store.Tx, of Owned, ends bool) (s subj
 type word struct {
 	job  *wire.JobStatus
 	data wire.JobData // of job
-	step stepWord     // when there is no job
+	step stepWord     // when there is neither a job nor an answer
+	// answer says that the agent has the job.
+	answer bool
 }
 
-func (w word) changesJob() bool { return w.job != nil }
+func (w word) changesJob() bool { return w.job != nil || w.answer }
 
 // ends tells that a job has ended as its agent has it. There are other ends, which only the server decides.
 func (w word) ends() bool { return w.job != nil && slices.Contains(agentsEnds, w.job.State) }
@@ -119,6 +143,8 @@ func readWords(words []wire.Message) (read []word, err error) {
 		switch m := m.(type) {
 		case wire.JobStatus:
 			read[i] = word{job: &m, data: wire.ParseJobData(m.Data)}
+		case wire.JobAck:
+			read[i].answer = true
 		case wire.StepStatus:
 			if read[i].step, err = stepWordOf(m); err != nil {
 				return nil, fmt.Errorf("read what is said of step %d of job %s: %w", m.StepIndex, m.JobID, err)

@@ -162,6 +162,35 @@ func TestWhatIsStoredAlongSharesItsFate(t *testing.T) {
 	})
 }
 
+func TestAnAnswerAmongWords(t *testing.T) {
+	each(t, func(b *bench) {
+		answer := func(job string) wire.JobAck { return wire.JobAck{MessageID: "0", RunID: "r", JobID: job, Timestamp: 1} }
+		step := wire.StepStatus{MessageID: "2", StepName: "s", State: ci.StepRunning, Timestamp: 1}
+		b.register("r", job{name: "a"}, job{name: "b"}, job{name: "c"})
+		for _, tt := range []struct {
+			job   string
+			words []wire.Message
+			want  string
+		}{
+			{"r/a", append([]wire.Message{answer("r/a")}, wordsOf("r/a")...), "completed"},
+			{"r/b", []wire.Message{answer("r/b"), step}, "dispatched answered"},
+		} {
+			if !b.claim(tt.job, "agent-1") {
+				b.t.Fatal("not claimed")
+			}
+			of := engine.Owned{RunID: "r", JobID: tt.job, JobName: tt.job[2:]}
+			b.must(b.e.Reported(b.t.Context(), "agent-1", of, tt.words...))
+			got := b.list("SELECT status || CASE WHEN status = 'dispatched' AND ack_deadline IS NULL THEN ' answered' ELSE '' END FROM dispatch_queue WHERE id = $1", tt.job)
+			if diff := cmp.Diff([]string{tt.want}, got); diff != "" {
+				b.t.Errorf("%s: %s", tt.job, diff)
+			}
+			if err := b.e.Reported(b.t.Context(), "agent-2", of, answer(tt.job), step); !errors.Is(err, engine.ErrNotOwner) {
+				b.t.Errorf("of another agent: %v", err)
+			}
+		}
+	})
+}
+
 // What an agent could not say for minutes arrives at once; how long its job ran is still told.
 func TestHowLongAJobRanIsKnownWhereItsLifeIsToldAtOnce(t *testing.T) {
 	each(t, func(b *bench) {

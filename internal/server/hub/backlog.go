@@ -2,6 +2,7 @@ package hub
 
 import (
 	"sync"
+	"time"
 
 	"kici/internal/core/wire"
 )
@@ -75,8 +76,31 @@ func (c *conn) applyAll() {
 		if len(frames) == 0 {
 			return
 		}
+		if c.mayWait(frames) {
+			time.Sleep(answerRest)
+			frames = append(frames, b.also()...)
+		}
 		err = c.applyInOrder(frames)
 	}
+}
+
+// answerRest is how long the answer to a dispatch waits for what its agent says next. Agents say much within a moment, where their
+// job is a small one, and all of it is then one transaction.
+const answerRest = time.Millisecond
+
+// mayWait tells of an answer to a dispatch alone. Nobody waits for it but agents with start-fence, which begin no sooner.
+func (c *conn) mayWait(frames []wire.Message) bool {
+	return len(frames) == 1 && answers(frames) && !c.has(wire.FeatureStartFence)
+}
+
+// also takes what has come since, unless nothing more is to be applied.
+func (b *backlog) also() []wire.Message {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	frames := b.frames
+	b.frames, b.bytes = nil, 0
+	b.change.Broadcast()
+	return frames
 }
 
 // next takes what is to be applied now, after how it went before. Nothing means that nobody applies any more.
@@ -155,15 +179,23 @@ func stretch(frames []wire.Message) (chunks, words, rest []wire.Message) {
 	return chunks, words, nil
 }
 
-// jobOfWord is the job of whose state or steps a frame tells, "" for another frame; last tells that it is the job's end.
+// jobOfWord is the job of whose dispatch, state or steps a frame tells, "" for another frame; last tells that it is the job's end.
 func jobOfWord(m wire.Message) (jobID string, last bool) {
 	switch m := m.(type) {
 	case wire.JobStatus:
 		return m.JobID, m.State.Terminal()
 	case wire.StepStatus:
 		return m.JobID, false
+	case wire.JobAck:
+		return m.JobID, false
 	}
 	return "", false
+}
+
+// answers tells whether the first of some words is the answer to a dispatch.
+func answers(words []wire.Message) bool {
+	_, ok := words[0].(wire.JobAck)
+	return ok
 }
 
 // ends tells whether the end of a job is among words about it.

@@ -16,7 +16,7 @@ import (
 func TestWordsAboutOneJobStandTogetherUpToItsEnd(t *testing.T) {
 	s1, s2, other := step("j", "1", "s"), step("j", "2", "s"), step("k", "3", "s")
 	runs, ends, log, more := status("j", "4", ci.JobRunning), status("j", "5", ci.JobSuccess), chunk("j", 0, "6", "x"), chunk("j", 0, "7", "y")
-	others, beat := chunk("k", 0, "8", "z"), wire.Heartbeat{}
+	others, beat, answer := chunk("k", 0, "8", "z"), wire.Heartbeat{}, wire.JobAck{MessageID: "9", RunID: "r", JobID: "j", Timestamp: 1}
 	of := func(m ...wire.Message) []wire.Message { return m }
 	for name, tt := range map[string]struct{ frames, chunks, words []wire.Message }{
 		"one":                    {of(s1), nil, of(s1)},
@@ -29,6 +29,7 @@ func TestWordsAboutOneJobStandTogetherUpToItsEnd(t *testing.T) {
 		"a log before":           {of(log, s1, s2), of(log), of(s1, s2)},
 		"a log alone":            {of(log, more), of(log, more), nil},
 		"the log of another job": {of(s1, others, s2), nil, of(s1)},
+		"an answer":              {of(answer, runs, log, s1, ends), of(log), of(answer, runs, s1, ends)},
 		"another frame":          {of(beat, s1, s2), nil, of(beat)},
 		"another frame between":  {of(s1, beat, s2), nil, of(s1)},
 	} {
@@ -220,6 +221,57 @@ func TestWhereALogCannotBeStoredWithItTheRestIsTakenByItself(t *testing.T) {
 		}
 		if calls := b.engine.seen(); slices.Contains(calls, "job j failed") {
 			return
+		}
+	}
+}
+
+func TestTheAnswerToADispatchIsTakenWithWhatTheAgentSaysNext(t *testing.T) {
+	for name, fenced := range map[string]bool{"in time": false, "too late": true} {
+		t.Run(name, func(t *testing.T) {
+			b, p := blocked(t)
+			b.engine.fenced["k"] = fenced
+			p.send(wire.JobAck{MessageID: "2", RunID: "r", JobID: "k", Timestamp: 1})
+			p.send(status("k", "3", ci.JobRunning))
+			b.awaitBacklog(t, "a", 2)
+			close(b.engine.gate)
+			b.engine.await(t, "job k running")
+			want := []string{"connected a", "1 words", "job j running", "2 words", "acked k"}
+			if fenced { // each by itself, so that the agent is told to stop
+				want = append(want, "1 words")
+				for {
+					m, err := p.read()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, ok := m.(wire.JobCancel); ok {
+						break
+					}
+				}
+			}
+			if diff := cmp.Diff(append(want, "job k running"), b.engine.seen()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestOnlyAnAnswerForWhichNobodyWaitsIsLeftForAMoment(t *testing.T) {
+	answer, runs := wire.JobAck{MessageID: "1", RunID: "r", JobID: "j", Timestamp: 1}, status("j", "2", ci.JobRunning)
+	b := newBench(t)
+	b.join(t, agent("plain"))
+	b.join(t, agent("fenced", wire.FeatureStartFence))
+	for _, tt := range []struct {
+		agent  string
+		frames []wire.Message
+		want   bool
+	}{
+		{"plain", []wire.Message{answer}, true},
+		{"plain", []wire.Message{answer, runs}, false},
+		{"plain", []wire.Message{runs}, false},
+		{"fenced", []wire.Message{answer}, false},
+	} {
+		if got := b.current(tt.agent).mayWait(tt.frames); got != tt.want {
+			t.Errorf("%s: %d frames: %t", tt.agent, len(tt.frames), got)
 		}
 	}
 }

@@ -54,6 +54,7 @@ type conn struct {
 	left    bool         // the agent closed it in order; the reader's, for its end
 	done    chan struct{}
 
+	given   given
 	acks    acks
 	backlog backlog
 	lanes   lanes

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"kici/internal/core/ci"
@@ -40,6 +41,10 @@ func (c *conn) apply(frames ...wire.Message) error {
 func (c *conn) together(words []wire.Message) bool {
 	ctx, cancel := c.applyContext()
 	defer cancel()
+	jobID, _ := jobOfWord(words[0])
+	if o, err := c.ownership(ctx, jobID); err != nil || o.Past && answers(words) { // an answer that comes too late is answered
+		return false
+	}
 	return c.reported(ctx, words...) == nil
 }
 
@@ -141,6 +146,10 @@ func (c *conn) ownership(ctx context.Context, jobID string) (engine.Owned, error
 	if known, ok := c.owned[jobID]; ok && now.Before(known.until) {
 		return known.Owned, nil
 	}
+	if o, ok := c.given.take(jobID, now); ok {
+		c.own(o)
+		return o, nil
+	}
 	o, err := c.hub.Engine.Owned(ctx, c.name(), strings.Clone(jobID)) // what is kept must not hold the whole frame
 	if err != nil || o.Past {
 		delete(c.owned, jobID)
@@ -151,11 +160,34 @@ func (c *conn) ownership(ctx context.Context, jobID string) (engine.Owned, error
 }
 
 // own keeps for a while that a job is the agent's.
-func (c *conn) own(o engine.Owned) {
-	if c.owned == nil || len(c.owned) >= maxOwnerships {
-		c.owned = map[string]ownership{}
+func (c *conn) own(o engine.Owned) { c.owned = owning(c.owned, o, c.hub.Clock()) }
+
+func owning(owned map[string]ownership, o engine.Owned, now time.Time) map[string]ownership {
+	if owned == nil || len(owned) >= maxOwnerships {
+		owned = map[string]ownership{}
 	}
-	c.owned[o.JobID] = ownership{Owned: o, until: c.hub.Clock().Add(ownershipLife)}
+	owned[o.JobID] = ownership{Owned: o, until: now.Add(ownershipLife)}
+	return owned
+}
+
+// given are jobs that this node has just claimed for the agent and sent to it, until it answers: nobody need look whose they are.
+type given struct {
+	mu   sync.Mutex
+	jobs map[string]ownership
+}
+
+func (g *given) note(o engine.Owned, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.jobs = owning(g.jobs, o, now)
+}
+
+func (g *given) take(jobID string, now time.Time) (o engine.Owned, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known, ok := g.jobs[jobID]
+	delete(g.jobs, jobID)
+	return known.Owned, ok && now.Before(known.until)
 }
 
 // owner runs do for frames about a job that is the agent's, and acknowledges those that have a message id. Frames about a

@@ -30,14 +30,14 @@ func TestDispatchCancelAndDrop(t *testing.T) {
 	p.settle()
 	frame := wire.JobDispatch{MessageID: "d", RunID: "r", JobID: "j", JobConfig: []byte(`{"name":"unit"}`)}
 	id := b.Ready()[0].ConnectionID
-	if err := b.Dispatch(t.Context(), id, frame); err != nil {
+	if err := b.Dispatch(t.Context(), id, "build", frame); err != nil {
 		t.Fatal(err)
 	}
 	if got := expect[wire.JobDispatch](p); string(got.JobConfig) != `{"name":"unit"}` {
 		t.Errorf("got %+v", got)
 	}
 	huge := wire.JobDispatch{MessageID: "d", RunID: "r", JobID: "j", JobConfig: json.RawMessage(`{"name":"` + strings.Repeat("x", wire.MaxFrame) + `"}`)}
-	if err := b.Dispatch(t.Context(), id, huge); !errors.Is(err, wire.ErrTooLarge) {
+	if err := b.Dispatch(t.Context(), id, "build", huge); !errors.Is(err, wire.ErrTooLarge) {
 		t.Errorf("a frame that the agent would not read: %v", err)
 	}
 	cancel := wire.JobCancel{MessageID: "c", RunID: "r", JobID: "j", Reason: "enough", Force: true}
@@ -53,7 +53,7 @@ func TestDispatchCancelAndDrop(t *testing.T) {
 	if got := ready(b); len(got) > 0 {
 		t.Errorf("a dropped agent is ready")
 	}
-	if err := b.Dispatch(t.Context(), id, frame); err == nil {
+	if err := b.Dispatch(t.Context(), id, "build", frame); err == nil {
 		t.Error("a closing connection took a dispatch")
 	}
 	p.expectClose(wire.CloseNoAck, "dispatch ack timeout")

@@ -121,10 +121,13 @@ func (e *fakeEngine) Acked(ctx context.Context, agentID, _, jobID string) (engin
 	if err != nil {
 		return engine.Ack{}, err
 	}
+	return engine.Ack{Fenced: e.isFenced(jobID), Job: job}, e.note("acked " + jobID)
+}
+
+func (e *fakeEngine) isFenced(jobID string) bool {
 	e.mu.Lock()
-	fenced := e.fenced[jobID]
-	e.mu.Unlock()
-	return engine.Ack{Fenced: fenced, Job: job}, e.note("acked " + jobID)
+	defer e.mu.Unlock()
+	return e.fenced[jobID]
 }
 
 func (e *fakeEngine) Rejected(_ context.Context, _, jobID, reason string) error {
@@ -148,6 +151,11 @@ func (e *fakeEngine) Reported(ctx context.Context, agentID string, _ engine.Owne
 	for _, word := range words {
 		var err error
 		switch m := word.(type) {
+		case wire.JobAck:
+			if e.isFenced(m.JobID) {
+				return engine.ErrNotOwner
+			}
+			err = e.note("acked " + m.JobID)
 		case wire.JobStatus:
 			err = e.JobReported(ctx, agentID, m)
 		case wire.StepStatus:

@@ -110,7 +110,7 @@ func play(t *testing.T, b *bench, lines []recorded) {
 			if d, ok := want.(wire.JobDispatch); ok {
 				jobs[d.JobID] = "job"
 				b.awaitReady(t)
-				if err := b.Dispatch(t.Context(), b.connectionID(t, "agent-1"), d); err != nil {
+				if err := b.Dispatch(t.Context(), b.connectionID(t, "agent-1"), "build", d); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"kici/internal/core/wire"
 	"kici/internal/kit/collate"
 	"kici/internal/server/dispatch"
+	"kici/internal/server/engine"
 	"kici/internal/server/fleet"
 	"kici/internal/server/store"
 )
@@ -190,14 +191,15 @@ func (h *Hub) Active() (n int) {
 	return n
 }
 
-// Dispatch queues the frame on that connection. It never waits for the agent.
-func (h *Hub) Dispatch(_ context.Context, connectionID string, frame wire.JobDispatch) error {
+// Dispatch queues the frame of a job on that connection. It never waits for the agent.
+func (h *Hub) Dispatch(_ context.Context, connectionID, jobName string, frame wire.JobDispatch) error {
 	h.mu.Lock()
 	c := h.byID[connectionID]
 	h.mu.Unlock()
 	if c == nil {
 		return fmt.Errorf("dispatch job %s: %w", frame.JobID, errClosed)
 	}
+	c.given.note(engine.Owned{RunID: frame.RunID, JobID: frame.JobID, JobName: jobName}, h.Clock())
 	if err := c.send(frame); err != nil {
 		return fmt.Errorf("dispatch job %s: %w", frame.JobID, err)
 	}
