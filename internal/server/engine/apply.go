@@ -41,7 +41,9 @@ type ahead struct {
 }
 
 func (a *ahead) asks(jobID string) []store.Ask {
-	return append(askStanding(&a.stands, jobID), askJobs(&a.dependants, selectDependants, jobID))
+	dependants := askJobs(&a.dependants, selectDependants, jobID)
+	dependants.Idle = func() bool { return !a.stands.open } // who waits for it is open
+	return append(askStanding(&a.stands, jobID), dependants)
 }
 
 // applyAhead is apply for the end of one job of which is known ahead what it concerns. It may be nil.

@@ -55,7 +55,7 @@ func askStanding(s *standing, ending string) []store.Ask {
 			}
 			s.jobs = append(s.jobs, job)
 			return err
-		}},
+		}, Idle: func() bool { return s.open }},
 	}
 }
 

@@ -318,7 +318,9 @@ func answerSome(answers pgx.BatchResults, asks []Ask) error {
 		if err != nil {
 			return err
 		}
-		err = each(rows, ask)
+		if !ask.idle() {
+			err = each(rows, ask)
+		}
 		rows.Close()
 		if err != nil {
 			return err

@@ -141,6 +141,9 @@ func (p *prepared) QueryRowContext(ctx context.Context, query string, args ...an
 // All is Querier's.
 func (p *prepared) All(ctx context.Context, asks ...Ask) error {
 	for _, ask := range asks {
+		if ask.idle() {
+			continue
+		}
 		rows, err := p.QueryContext(ctx, ask.Query, ask.Args...)
 		if err != nil {
 			return err

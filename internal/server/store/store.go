@@ -37,7 +37,12 @@ type Ask struct {
 	Query string
 	Args  []any
 	Row   func(Row) error // called for each row; its error ends all
+	// Idle tells, by the answers to what was asked before, that there is no use for the rows: none is given then, and SQLite, which
+	// answers one after the other, is not even asked. Nil: there is.
+	Idle func() bool
 }
+
+func (a Ask) idle() bool { return a.Idle != nil && a.Idle() }
 
 // each gives the rows of a query to who asked.
 func each(rows interface {

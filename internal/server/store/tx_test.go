@@ -163,6 +163,15 @@ func TestQuestionsThatAreAskedTogether(t *testing.T) {
 			var all, none, one []string
 			err := tx.All(ctx, ask(&all, "SELECT id FROM nodes ORDER BY id"), ask(&none, "SELECT id FROM nodes WHERE id > $1", "x"),
 				ask(&one, "SELECT id FROM nodes WHERE id = $1", "b"))
+			var first, idle []string
+			useless := ask(&idle, "SELECT id FROM nodes")
+			useless.Idle = func() bool { return len(first) == 1 }
+			useful := ask(&idle, "SELECT id FROM nodes WHERE id = 'c'")
+			useful.Idle = func() bool { return len(first) == 0 }
+			err = errors.Join(err, tx.All(ctx, ask(&first, "SELECT id FROM nodes WHERE id = 'a'"), useless, useful))
+			if !slices.Equal(idle, []string{"c"}) {
+				t.Errorf("asked by what was answered before: %v", idle)
+			}
 			if !slices.Equal(all, []string{"a", "b", "c"}) || none != nil || !slices.Equal(one, []string{"b"}) {
 				t.Errorf("in a transaction: %v, %v, %v", all, none, one)
 			}
