@@ -26,7 +26,7 @@ func (c *conn) acknowledge(messageID string) {
 	if !c.has(wire.FeatureFrameAck) {
 		return
 	}
-	c.flushAcks() // acknowledgements keep the order of the frames
+	c.flushAcks() // acknowledgements come in the order in which the frames were applied
 	c.answer(wire.Ack{MessageID: messageID})
 }
 

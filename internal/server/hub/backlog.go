@@ -1,10 +1,12 @@
 package hub
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"kici/internal/core/wire"
+	"kici/internal/kit/service"
 )
 
 // Bounds of what is read of one connection ahead of what is applied. The reader stops at them; what the agent sends
@@ -77,7 +79,7 @@ func (c *conn) applyAll() {
 			return
 		}
 		if c.mayWait(frames) {
-			time.Sleep(answerRest)
+			service.Sleep(c.hub.ctx, answerRest)
 			frames = append(frames, b.also()...)
 		}
 		err = c.applyInOrder(frames)
@@ -192,10 +194,12 @@ func jobOfWord(m wire.Message) (jobID string, last bool) {
 	return "", false
 }
 
-// answers tells whether the first of some words is the answer to a dispatch.
+// answers tells whether the answer to a dispatch is among words about a job.
 func answers(words []wire.Message) bool {
-	_, ok := words[0].(wire.JobAck)
-	return ok
+	return slices.ContainsFunc(words, func(m wire.Message) bool {
+		_, ok := m.(wire.JobAck)
+		return ok
+	})
 }
 
 // ends tells whether the end of a job is among words about it.
