@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kici/internal/core/ci"
@@ -22,7 +23,7 @@ type EndedRun struct {
 }
 
 // endedBatch bounds the runs of one statement.
-const endedBatch = 100
+const endedBatch = 128
 
 // Ended reads those of the runs that have ended.
 func Ended(ctx context.Context, q store.Querier, runIDs []string) ([]EndedRun, error) {
@@ -40,7 +41,7 @@ func Ended(ctx context.Context, q store.Querier, runIDs []string) ([]EndedRun, e
 }
 
 func endedOf(ctx context.Context, q store.Querier, batch []string) (out []EndedRun, err error) {
-	places, args := placesOf(batch)
+	places, args := placesOf(filled(batch))
 	at := map[string]int{}
 	err = each(ctx, q, selectEnded+places+")", args, func(scan func(...any) error) error {
 		r := EndedRun{Steps: map[ci.StepStatus]int{}}
@@ -75,6 +76,15 @@ func endedOf(ctx context.Context, q store.Querier, batch []string) (out []EndedR
 		return nil, err
 	}
 	return out, each(ctx, q, selectBuilds+places+")", args, spans(at, func(i int, ms int64) { out[i].Builds = append(out[i].Builds, ms) }))
+}
+
+// filled repeats the last of some ids up to a power of two, so that there are few statements to prepare, however many ids there
+// are each time.
+func filled(ids []string) []string {
+	for len(ids)&(len(ids)-1) != 0 {
+		ids = append(slices.Clip(ids), ids[len(ids)-1])
+	}
+	return ids
 }
 
 // spans reads times of runs and gives each with the place of its run.

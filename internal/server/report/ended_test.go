@@ -83,3 +83,22 @@ func TestStaleRunsAreLookedForAmongJobsWithAgents(t *testing.T) {
 		t.Errorf("goes through %q", scans)
 	}
 }
+
+func TestListsOfIDsAreOfFewLengths(t *testing.T) {
+	lengths := map[int]bool{}
+	for n := 1; n <= endedBatch; n++ {
+		ids := make([]string, n, 2*endedBatch)
+		for i := range ids {
+			ids[i] = fmt.Sprint(i)
+		}
+		ids = ids[: n : 2*endedBatch]
+		got := filled(ids)
+		lengths[len(got)] = true
+		if len(got) < n || len(got) >= 2*n || !slices.Equal(got[:n], ids) || slices.ContainsFunc(got[n:], func(id string) bool { return id != ids[n-1] }) {
+			t.Errorf("%d ids: %q", n, got)
+		}
+	}
+	if len(lengths) > 8 {
+		t.Errorf("%d lengths", len(lengths))
+	}
+}
