@@ -22,8 +22,8 @@ type EndedRun struct {
 	Builds      []int64               // how long each build took, in milliseconds
 }
 
-// endedBatch bounds the runs of one statement.
-const endedBatch = 128
+// endedBatch bounds the runs of one statement. SQLite's driver finds each place of a statement by its name, among all of them.
+const endedBatch = 32
 
 // Ended reads those of the runs that have ended.
 func Ended(ctx context.Context, q store.Querier, runIDs []string) ([]EndedRun, error) {
@@ -71,11 +71,22 @@ func endedOf(ctx context.Context, q store.Querier, batch []string) (out []EndedR
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, q, selectSilences+places+")", args, spans(at, func(i int, ms int64) { out[i].Silences = append(out[i].Silences, ms) }))
-	if err != nil {
-		return nil, err
-	}
-	return out, each(ctx, q, selectBuilds+places+")", args, spans(at, func(i int, ms int64) { out[i].Builds = append(out[i].Builds, ms) }))
+	return out, each(ctx, q, selectSpans+places+")", args, func(scan func(...any) error) error {
+		var run string
+		var silent, build bool
+		var silence, took int64
+		if err := scan(&run, &silent, &build, &silence, &took); err != nil {
+			return err
+		}
+		i, ok := at[run]
+		if ok && silent {
+			out[i].Silences = append(out[i].Silences, silence)
+		}
+		if ok && build {
+			out[i].Builds = append(out[i].Builds, took)
+		}
+		return nil
+	})
 }
 
 // filled repeats the last of some ids up to a power of two, so that there are few statements to prepare, however many ids there
@@ -85,21 +96,6 @@ func filled(ids []string) []string {
 		ids = append(slices.Clip(ids), ids[len(ids)-1])
 	}
 	return ids
-}
-
-// spans reads times of runs and gives each with the place of its run.
-func spans(at map[string]int, take func(i int, ms int64)) func(scan func(...any) error) error {
-	return func(scan func(...any) error) error {
-		var run string
-		var ms int64
-		if err := scan(&run, &ms); err != nil {
-			return err
-		}
-		if i, ok := at[run]; ok {
-			take(i, ms)
-		}
-		return nil
-	}
 }
 
 // StaleRuns counts the runs of which a running job has given no sign of life since before.
@@ -147,11 +143,9 @@ WHERE completed_at IS NOT NULL AND run_id IN (`
 	selectStepCounts = `SELECT j.run_id, s.status, count(*), count(s.started_at) FROM execution_jobs j
 JOIN execution_steps s ON s.job_id = j.job_id WHERE j.run_id IN (`
 
-	selectSilences = `SELECT run_id, completed_at - coalesce(last_heartbeat_at, started_at, created_at) FROM execution_jobs
-WHERE status = 'timed_out_stale' AND started_at IS NOT NULL AND completed_at IS NOT NULL AND run_id IN (`
-
-	selectBuilds = `SELECT run_id, completed_at - started_at FROM execution_jobs
-WHERE kind = 'build' AND started_at IS NOT NULL AND completed_at IS NOT NULL AND run_id IN (`
+	selectSpans = `SELECT run_id, status = 'timed_out_stale', kind = 'build', completed_at - coalesce(last_heartbeat_at, started_at, created_at),
+    completed_at - started_at FROM execution_jobs
+WHERE (status = 'timed_out_stale' OR kind = 'build') AND started_at IS NOT NULL AND completed_at IS NOT NULL AND run_id IN (`
 
 	selectStaleRuns = `SELECT count(DISTINCT j.run_id) FROM dispatch_queue q CROSS JOIN execution_jobs j
 WHERE j.job_id = q.id AND q.status IN ('dispatched', 'recovering') AND j.status = 'running'

@@ -98,7 +98,7 @@ func TestListsOfIDsAreOfFewLengths(t *testing.T) {
 			t.Errorf("%d ids: %q", n, got)
 		}
 	}
-	if len(lengths) > 8 {
+	if len(lengths) > 6 {
 		t.Errorf("%d lengths", len(lengths))
 	}
 }
