@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"kici/internal/core/label"
 	"kici/internal/decide/lifecycle"
 	"kici/internal/kit/service"
@@ -41,6 +43,7 @@ func DefaultSettings() Settings {
 // Engine applies commands to the store.
 type Engine struct {
 	db       *store.DB
+	interned *lru.Cache[string, string] // see insertion
 	clock    service.Clock
 	log      *slog.Logger
 	settings Settings
@@ -100,9 +103,16 @@ func New(d Deps) *Engine {
 	if d.Scalable == nil {
 		d.Scalable = func(label.Selector) bool { return false }
 	}
-	return &Engine{db: d.DB, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(),
+	interned, err := lru.New[string, string](maxInterned)
+	if err != nil {
+		panic(err) // only a size below one is refused
+	}
+	return &Engine{db: d.DB, interned: interned, clock: d.Clock, log: d.Log, settings: d.Settings, dispatch: d.Dispatch, effects: d.Effects, follow: service.NewPoke(),
 		changed: d.Changed, contexts: d.Contexts, judged: d.InstallJudged, outputs: d.Outputs, events: d.Events, scalable: d.Scalable, asOf: d.AsOf}
 }
+
+// maxInterned bounds the selectors that are known to be stored. One that is not is stored once more, which changes nothing.
+const maxInterned = 4096
 
 // maxRaces bounds how often one command is decided again.
 const maxRaces = 5

@@ -58,7 +58,7 @@ func (e *Engine) grow(ctx context.Context, tx *store.Tx, job lifecycle.Job, data
 	if job.Kind == ci.KindBuild || job.Kind == ci.KindBringup {
 		return nil, nil, nil // what they give lies elsewhere
 	}
-	g, err := loadGrowth(ctx, tx, job, e.clock.Millis())
+	g, err := e.loadGrowth(ctx, tx, job, e.clock.Millis())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,7 +82,7 @@ type growth struct {
 	early func(ctx context.Context, tx *store.Tx, jobID string, now int64) (*ci.Reason, *ci.InitFailure, error)
 }
 
-func loadGrowth(ctx context.Context, tx *store.Tx, job lifecycle.Job, now int64) (*growth, error) {
+func (e *Engine) loadGrowth(ctx context.Context, tx *store.Tx, job lifecycle.Job, now int64) (*growth, error) {
 	g := &growth{job: job, known: plan.Known{Bases: map[string][]string{}, Groups: map[string][]string{}}}
 	var document, event string
 	var target sql.NullString
@@ -92,7 +92,7 @@ func loadGrowth(ctx context.Context, tx *store.Tx, job lifecycle.Job, now int64)
 	if err != nil {
 		return nil, fmt.Errorf("load what run of job %s was planned from: %w", job.ID, err)
 	}
-	g.insertion, g.target = newInsertion(runID, c, now), target.String
+	g.insertion, g.target = e.newInsertion(runID, c, now), target.String
 	if g.in, err = plan.Decode(json.RawMessage(document), json.RawMessage(event)); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"kici/internal/core/ci"
 	"kici/internal/core/label"
 	"kici/internal/decide/lifecycle"
@@ -29,15 +31,16 @@ type insertion struct {
 	runID string
 	checkout
 	now         int64
-	generatorID string            // of generated jobs
-	selectors   map[string]string // canonical text → id, so that a fan-out interns its selector once
-	ids         map[string]string // of the run's jobs, by name
-	births      map[string]birth  // by job id
-	expiry      int64             // until when those that are queued at once may wait; 0: for ever
+	generatorID string                     // of generated jobs
+	interned    *lru.Cache[string, string] // canonical texts of selectors → ids; none is ever deleted
+	selectors   map[string]string          // the same of this run, so that a fan-out interns its selector once
+	ids         map[string]string          // of the run's jobs, by name
+	births      map[string]birth           // by job id
+	expiry      int64                      // until when those that are queued at once may wait; 0: for ever
 }
 
-func newInsertion(runID string, c checkout, now int64) *insertion {
-	return &insertion{runID: runID, checkout: c, now: now, selectors: map[string]string{}, ids: map[string]string{}}
+func (e *Engine) newInsertion(runID string, c checkout, now int64) *insertion {
+	return &insertion{runID: runID, checkout: c, now: now, interned: e.interned, selectors: map[string]string{}, ids: map[string]string{}}
 }
 
 // jobs writes jobs in order, the first at position.
@@ -155,11 +158,14 @@ func (in *insertion) intern(ctx context.Context, tx *store.Tx, jobs []plan.Job) 
 		demanded[j.Selector.Canonical()] = j.Selector
 	}
 	for _, text := range slices.Sorted(maps.Keys(demanded)) {
-		if in.selectors[text] == "" {
-			if in.selectors[text], err = queue.Intern(ctx, tx, demanded[text]); err != nil {
+		id, known := in.interned.Get(text)
+		if !known {
+			if id, err = queue.Intern(ctx, tx, demanded[text]); err != nil {
 				return err
 			}
+			tx.After(func() { in.interned.Add(text, id) })
 		}
+		in.selectors[text] = id
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, sec
 // registerJobs writes the jobs of a new run with their first states. Gates read the rows of the jobs that they are asked
 // about, so where there are any, the states follow.
 func (e *Engine) registerJobs(ctx context.Context, tx *store.Tx, run lifecycle.Run, r Registration, hold *contexts.Hold, now int64) error {
-	in := newInsertion(r.RunID, checkout{r.CloneURL, r.CheckoutRef, r.SHA}, now)
+	in := e.newInsertion(r.RunID, checkout{r.CloneURL, r.CheckoutRef, r.SHA}, now)
 	planned := plannedJobs(r.Plan, now)
 	open := hold == nil && r.Plan.Approval == nil && !slices.ContainsFunc(planned, func(p lifecycle.Planned) bool { return p.Job.Guarded })
 	var first lifecycle.Outcome
