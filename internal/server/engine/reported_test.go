@@ -31,6 +31,16 @@ func wordsOf(jobID string) []wire.Message {
 	}
 }
 
+// given is job a of a run r, which agent-1 has.
+func (b *bench) given() engine.Owned {
+	b.t.Helper()
+	b.register("r", job{name: "a"})
+	if !b.claim("r/a", "agent-1") {
+		b.t.Fatal("not claimed")
+	}
+	return engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}
+}
+
 func TestWordsMeanTheSameTogetherAsOneByOne(t *testing.T) {
 	each(t, func(b *bench) {
 		alone := [][]wire.Message{}
@@ -136,11 +146,7 @@ func TestAnEndThatIsNotTheAgentsToSayEndsNothing(t *testing.T) {
 
 func TestWhatIsStoredAlongSharesItsFate(t *testing.T) {
 	each(t, func(b *bench) {
-		b.register("r", job{name: "a"})
-		if !b.claim("r/a", "agent-1") {
-			b.t.Fatal("not claimed")
-		}
-		of := engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}
+		of := b.given()
 		mark := func(ctx context.Context, tx *store.Tx) error {
 			return tx.Do(ctx, "INSERT INTO selectors (id, canonical) VALUES ('mark', 'x')")
 		}
@@ -194,12 +200,9 @@ func TestAnAnswerAmongWords(t *testing.T) {
 // What an agent could not say for minutes arrives at once; how long its job ran is still told.
 func TestHowLongAJobRanIsKnownWhereItsLifeIsToldAtOnce(t *testing.T) {
 	each(t, func(b *bench) {
-		b.register("r", job{name: "a"})
-		if !b.claim("r/a", "agent-1") {
-			b.t.Fatal("not claimed")
-		}
+		of := b.given()
 		b.now.Add(60_000)
-		b.must(b.e.Reported(b.t.Context(), "agent-1", engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"},
+		b.must(b.e.Reported(b.t.Context(), "agent-1", of,
 			wire.JobStatus{MessageID: "1", JobID: "r/a", State: ci.JobRunning, Timestamp: 5000},
 			wire.JobStatus{MessageID: "2", JobID: "r/a", State: ci.JobSuccess, Timestamp: 25_000}))
 		got := slices.Concat(b.list("SELECT coalesce(duration_ms, -1) || '' FROM execution_jobs"), b.list("SELECT coalesce(duration_ms, -1) || '' FROM execution_runs"))
@@ -211,11 +214,7 @@ func TestHowLongAJobRanIsKnownWhereItsLifeIsToldAtOnce(t *testing.T) {
 
 func TestOfWordsThatCannotAllBeTakenNoneIs(t *testing.T) {
 	each(t, func(b *bench) {
-		b.register("r", job{name: "a"})
-		if !b.claim("r/a", "agent-1") {
-			b.t.Fatal("not claimed")
-		}
-		of := engine.Owned{RunID: "r", JobID: "r/a", JobName: "a"}
+		of := b.given()
 		words := append(wordsOf("r/a"), wire.Heartbeat{})
 		if err := b.e.Reported(b.t.Context(), "agent-1", of, words...); err == nil {
 			b.t.Error("a heartbeat is taken for a word about a job")
