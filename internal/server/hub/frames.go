@@ -190,24 +190,13 @@ func (g *given) take(jobID string, now time.Time) (o engine.Owned, ok bool) {
 	return known.Owned, ok && now.Before(known.until)
 }
 
-// owner runs do for frames about a job that is the agent's, and acknowledges those that have a message id. Frames about a
-// job that once was the agent's are acknowledged and dropped: they would be sent for ever otherwise.
-func (c *conn) owner(ctx context.Context, jobID string, do func(engine.Owned) error, messageIDs ...string) error {
+// owner runs do for frames about a job that is the agent's. Frames about a job that once was the agent's are dropped.
+func (c *conn) owner(ctx context.Context, jobID string, do func(engine.Owned) error) error {
 	o, err := c.ownership(ctx, jobID)
-	if err != nil {
+	if err != nil || o.Past {
 		return err
 	}
-	if !o.Past {
-		if err := do(o); err != nil {
-			return err
-		}
-	}
-	for _, id := range messageIDs {
-		if id != "" {
-			c.acknowledge(id)
-		}
-	}
-	return nil
+	return do(o)
 }
 
 // violation counts a frame about somebody else's job.
@@ -285,7 +274,8 @@ func (c *conn) awaitEnd(ctx context.Context, words []wire.Message) error {
 	return nil
 }
 
-// taken acknowledges words about a job that have been taken.
+// taken acknowledges words about a job that have been taken, or dropped since the job is the agent's no more: they would be sent
+// for ever otherwise.
 func (c *conn) taken(words []wire.Message) {
 	for _, word := range words {
 		if about, _ := aboutOf(word); about.messageID != "" {
