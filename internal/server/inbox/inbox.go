@@ -1,6 +1,6 @@
 // Package inbox takes in deliveries. A delivery is the server's duty from the moment its claim, its payload and its row
-// in the event log have committed, which is before its sender is answered. Processing then holds a lease on the row and
-// is taken up again after a crash.
+// in the event log have committed, which is before its sender is answered. Processing holds a lease on the row and is taken
+// up again after a crash; where it begins at once and is quick, it commits with the row.
 package inbox
 
 import (
@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -79,6 +78,9 @@ type Options struct {
 	LeaseTime   time.Duration // a delivery whose node has died is taken up again after it (30 s)
 	MaxWaiting  int           // deliveries that may wait; about there Accept gives ErrBacklog (10,000)
 	MaxAttempts int           // of processing one delivery, the first included (10)
+	// Patience is how long a sender waits until more is known of its delivery than that it came, 10 ms: so long it may be stored
+	// together with what comes of it.
+	Patience time.Duration
 }
 
 // Inbox is the tables inbox, idempotency_keys and event_log.
@@ -105,6 +107,9 @@ func New(db *store.DB, clock service.Clock, poke service.Poke, opts Options) *In
 	if opts.MaxWaiting == 0 {
 		opts.MaxWaiting = 10_000
 	}
+	if opts.Patience == 0 {
+		opts.Patience = 10 * time.Millisecond
+	}
 	if opts.MaxAttempts == 0 {
 		opts.MaxAttempts = 10
 	}
@@ -119,110 +124,60 @@ func (in *Inbox) LeaseTime() time.Duration { return in.opts.LeaseTime }
 // would let the sender's next try start the work twice; written any earlier, it would swallow that try.
 // Error: ErrBacklog, ErrSourceChanged, or one of the database, after which nothing is stored.
 func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
-	seat := in.seats.reserve(len(d.Payload))
-	defer func() {
-		if seat != nil && in.Leave(true) {
-			in.poke.Wake()
-		}
-	}()
+	d.ReceivedAt = in.clock.Millis()
 	outcome := Accepted
-	var work Work
-	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
-		work, err = in.acceptNew(ctx, tx, d, seat != nil)
-		return err
-	})
+	err := in.acceptNew(ctx, d)
 	if errors.Is(err, errClaimed) {
 		err = in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
-			outcome, work, err = in.accept(ctx, tx, d, seat != nil)
+			outcome, err = in.AcceptTx(ctx, tx, d)
 			return err
 		})
 	}
 	if err != nil {
 		return 0, fmt.Errorf("accept delivery %s: %w", d.ID, err)
 	}
-	if seat != nil && outcome == Accepted {
-		seat <- work // which has room for every seat
-		seat = nil
-	}
 	return outcome, nil
+}
+
+// acceptNew takes in a delivery that is new, as most are, so that nobody need wait for an answer before the commit. Where it is
+// not, nothing is stored, and AcceptTx finds out more after errClaimed. Where a worker has a seat for it and nothing waits, it is
+// handed over before it is stored.
+func (in *Inbox) acceptNew(ctx context.Context, d Delivery) error {
+	seat := in.seats.reserve(len(d.Payload))
+	r, err := in.newReceipt(d, seat != nil)
+	if err != nil {
+		return err
+	}
+	if seat != nil {
+		seat <- r.work() // which has room for every seat
+		r.await(ctx, in.opts.Patience)
+	}
+	return in.keepNow(ctx, r)
 }
 
 // AcceptTx is Accept within a transaction, for those who make deliveries out of other changes.
 func (in *Inbox) AcceptTx(ctx context.Context, tx *store.Tx, d Delivery) (Outcome, error) {
-	outcome, _, err := in.accept(ctx, tx, d, false)
-	return outcome, err
-}
-
-// errClaimed says that a delivery is not new, or its source not as it was.
-var errClaimed = errors.New("the delivery was claimed before")
-
-// acceptNew stores a delivery that is new, as most are, so that nobody need wait for an answer before the commit. Where it is
-// not, the transaction fails with errClaimed, and accept finds out more.
-func (in *Inbox) acceptNew(ctx context.Context, tx *store.Tx, d Delivery, seat bool) (Work, error) {
-	full, err := in.backlogged(ctx, tx)
-	if err != nil {
-		return Work{}, err
-	}
-	if full {
-		return Work{}, ErrBacklog
-	}
-	d.ReceivedAt = in.clock.Millis()
-	row, err := in.newRow(&d, seat)
-	if err != nil {
-		return Work{}, err
-	}
-	statement := insertNew
-	if d.Remembered {
-		statement, row.values = insertWhile, append(row.values, d.Source.ID, d.Source.UpdatedAt)
-	}
-	if err := tx.DoOne(ctx, errClaimed, statement, row.values...); err != nil {
-		return Work{}, err
-	}
-	if err := in.noteAccepted(ctx, tx, d, seat); err != nil || !seat {
-		return Work{}, err
-	}
-	return leased(d, row.lease), nil
-}
-
-// noteAccepted writes what goes with a delivery that was claimed.
-func (in *Inbox) noteAccepted(ctx context.Context, tx *store.Tx, d Delivery, seat bool) error {
-	if d.Key != "" && d.Window > 0 {
-		if err := tx.Do(ctx, rememberKey, d.SourceID, d.Key, d.ReceivedAt+d.Window.Milliseconds()); err != nil {
-			return err
-		}
-	}
-	if !seat {
-		tx.After(in.waits)
-	}
-	return logDelivery(ctx, tx, d, StatusReceived, upsertLog)
-}
-
-// accept stores a delivery, leased to a worker of this node where one has a seat for it.
-func (in *Inbox) accept(ctx context.Context, tx *store.Tx, d Delivery, seat bool) (Outcome, Work, error) {
 	if d.Remembered {
 		if holds, err := forge.Holds(ctx, tx, *d.Source); err != nil || !holds {
-			return 0, Work{}, cmp.Or(err, ErrSourceChanged)
+			return 0, cmp.Or(err, ErrSourceChanged)
 		}
 	}
-	full, err := in.backlogged(ctx, tx)
-	if err != nil {
-		return 0, Work{}, err
+	if full, err := in.backlogged(ctx, tx); err != nil || full {
+		return 0, cmp.Or(err, ErrBacklog)
 	}
 	d.ReceivedAt = in.clock.Millis()
-	var work Work
-	claimed := false
-	if !full {
-		work, claimed, err = in.claim(ctx, tx, d, seat)
+	r, err := in.newReceipt(d, false)
+	if err != nil {
+		return 0, err
 	}
-	switch {
-	case err != nil:
-		return 0, Work{}, err
-	case full:
-		return 0, Work{}, ErrBacklog
-	case !claimed:
-		return Duplicate, Work{}, logDelivery(ctx, tx, d, StatusDuplicate, insertLog)
+	err = tx.QueryRowContext(ctx, claimDelivery, r.values(stateWaiting)...).Scan(&r.d.ReceivedAt)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Duplicate, logDelivery(ctx, tx, r.d, Result{Status: StatusDuplicate}, insertLog)
 	}
-	return Accepted, work, in.noteAccepted(ctx, tx, d, seat)
+	if err != nil {
+		return 0, err
+	}
+	return Accepted, in.noteAccepted(ctx, tx, r, Result{Status: StatusReceived})
 }
 
 // backlogged tells whether too much waits. It looks once in a hundredth of the bound, and at every delivery while the
@@ -238,51 +193,6 @@ func (in *Inbox) backlogged(ctx context.Context, tx *store.Tx) (bool, error) {
 	}
 	in.full.Store(full)
 	return full, nil
-}
-
-// claim makes the row of a delivery, and gives what is in it.
-func (in *Inbox) claim(ctx context.Context, tx *store.Tx, d Delivery, seat bool) (w Work, claimed bool, err error) {
-	row, err := in.newRow(&d, seat)
-	if err != nil {
-		return w, false, err
-	}
-	err = tx.QueryRowContext(ctx, claimDelivery, row.values...).Scan(&d.ReceivedAt)
-	if errors.Is(err, sql.ErrNoRows) {
-		return w, false, nil
-	}
-	if err != nil || !seat {
-		return w, err == nil, err
-	}
-	return leased(d, row.lease), true, nil
-}
-
-// row is what is written of a new delivery.
-type row struct {
-	values []any
-	lease  Lease // that it begins with
-}
-
-// newRow makes the row of a delivery, whose texts it makes what is stored.
-func (in *Inbox) newRow(d *Delivery, seat bool) (row, error) {
-	d.Headers = cleanHeaders(d.Headers)
-	headers, err := json.Marshal(d.Headers)
-	if err != nil {
-		return row{}, fmt.Errorf("encode headers: %w", err)
-	}
-	var r row
-	d.Event, d.Action = ci.CutName(d.Event), ci.CutName(d.Action)
-	if d.Payload == nil {
-		d.Payload = []byte{} // an empty body is a body
-	}
-	// Without a seat it is as if a lease had run out long ago, so that taking it leaves the row as long as it is: see
-	// finishDelivery.
-	r.lease = Lease{node: in.opts.NodeID, until: d.ReceivedAt - in.opts.DedupTTL.Milliseconds()}
-	if seat {
-		r.lease.until, r.lease.Attempt = d.ReceivedAt+in.opts.LeaseTime.Milliseconds(), 1
-	}
-	r.values = []any{d.ID, d.OrgID, d.RoutingKey, d.SourceID, d.Event, d.Action, string(headers), d.Payload, d.RequestID, d.ReceivedAt,
-		d.ReceivedAt + in.opts.DedupTTL.Milliseconds(), r.lease.node, r.lease.until, r.lease.Attempt}
-	return r, nil
 }
 
 // cleanHeaders gives headers that read the same once they were stored.
@@ -315,7 +225,7 @@ func (in *Inbox) Seen(ctx context.Context, sourceID, key string) (bool, error) {
 func (in *Inbox) Shed(ctx context.Context, d Delivery) error {
 	d.ReceivedAt = in.clock.Millis()
 	err := in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		return logDelivery(ctx, tx, d, StatusShed, insertLog)
+		return logDelivery(ctx, tx, d, Result{Status: StatusShed}, insertLog)
 	})
 	if err != nil {
 		return fmt.Errorf("record shed delivery %s: %w", d.ID, err)
@@ -324,10 +234,10 @@ func (in *Inbox) Shed(ctx context.Context, d Delivery) error {
 }
 
 // logDelivery writes the delivery's row of the event log. The payload stays in the inbox row.
-func logDelivery(ctx context.Context, tx *store.Tx, d Delivery, status, statement string) error {
+func logDelivery(ctx context.Context, tx *store.Tx, d Delivery, r Result, statement string) error {
 	sum := sha256.Sum256(d.Payload)
-	return tx.Do(ctx, statement, d.OrgID, d.ID, d.RoutingKey, ci.CutName(d.Event), ci.CutName(d.Action), "direct",
-		d.Provider, status, len(d.Payload), hex.EncodeToString(sum[:]), d.ReceivedAt)
+	return tx.Do(ctx, statement, d.OrgID, d.ID, d.RoutingKey, ci.CutName(d.Event), ci.CutName(d.Action), "direct", d.Provider, r.Status,
+		len(d.Payload), hex.EncodeToString(sum[:]), d.ReceivedAt, r.Matched, r.RunID, ci.CutText(r.Error), ci.CutText(r.Repo), ci.CutText(r.Ref))
 }
 
 // logLife is how long the event log keeps a delivery.
@@ -362,7 +272,11 @@ func (in *Inbox) Purge(ctx context.Context, limit int) (int64, error) {
 	return removed, nil
 }
 
-// The states of a row: waiting, settled (done, in rows of earlier releases), and released, which may be claimed again at once.
+// The states of a row, beside done, which settled was in earlier releases, and released, which may be claimed again at once.
+const (
+	stateWaiting = "waiting"
+	stateSettled = "settled"
+)
 
 // backlogFull looks for a waiting row after the first $1: it reads no more rows than that, and none when none waits.
 const backlogFull = `SELECT EXISTS (SELECT 1 FROM inbox WHERE state = 'waiting' ORDER BY received_at, delivery_id LIMIT 1 OFFSET $1)`
@@ -371,12 +285,12 @@ const insertDelivery = `INSERT INTO inbox (delivery_id, org_id, routing_key, sou
 		request_id, state, received_at, expires_at, lease_node, lease_until, attempts)
 	`
 
-const deliveryValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11, $12, $13, $14`
+const deliveryValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15`
 
 const insertNew = insertDelivery + `VALUES (` + deliveryValues + `) ON CONFLICT (delivery_id) DO NOTHING`
 
 // insertWhile takes a new delivery while its source is as it was.
-var insertWhile = insertDelivery + `SELECT ` + deliveryValues + ` WHERE ` + forge.Unchanged(15) + ` ON CONFLICT (delivery_id) DO NOTHING`
+var insertWhile = insertDelivery + `SELECT ` + deliveryValues + ` WHERE ` + forge.Unchanged(16) + ` ON CONFLICT (delivery_id) DO NOTHING`
 
 // claimDelivery changes a row exactly when the delivery is this caller's: it is new, its claim has expired, or it was
 // released. A released one keeps its time of receipt, so that it derives the same run ids: had a run of it been
@@ -396,14 +310,17 @@ const rememberKey = `INSERT INTO idempotency_keys (source_id, key, expires_at) V
 const keySeen = `SELECT EXISTS (SELECT 1 FROM idempotency_keys WHERE source_id = $1 AND key = $2 AND expires_at > $3)`
 
 const logRow = `INSERT INTO event_log (org_id, delivery_id, routing_key, event, action, source, provider, status,
-		payload_size_bytes, payload_hash, received_at)
-	VALUES ($1, $2, $3, $4, NULLIF($5, ''), $6, $7, $8, $9, $10, $11) ON CONFLICT (org_id, delivery_id) `
+		payload_size_bytes, payload_hash, received_at, matched_count, run_id, error_message, repo_identifier, ref)
+	VALUES ($1, $2, $3, $4, NULLIF($5, ''), $6, $7, $8, $9, $10, $11, $12, NULLIF($13, ''), NULLIF($14, ''), NULLIF($15, ''), NULLIF($16, ''))
+	ON CONFLICT (org_id, delivery_id) `
 
 // insertLog is for what never overwrites the history of the delivery that it repeats.
 const insertLog = logRow + "DO NOTHING"
 
 // upsertLog changes what belongs to the processing; the payload's columns belong to the first write.
-const upsertLog = logRow + `DO UPDATE SET status = excluded.status, matched_count = 0, run_id = NULL, error_message = NULL`
+const upsertLog = logRow + `DO UPDATE SET status = excluded.status, matched_count = excluded.matched_count, run_id = excluded.run_id,
+	error_message = excluded.error_message, repo_identifier = COALESCE(excluded.repo_identifier, event_log.repo_identifier),
+	ref = COALESCE(excluded.ref, event_log.ref)`
 
 // What is purged says so twice: where somebody else changes a row meanwhile, PostgreSQL asks again of the row itself, and not
 // of how it was found. A delivery that has just been taken in again would go with its old claim otherwise.

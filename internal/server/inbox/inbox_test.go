@@ -53,13 +53,13 @@ func accept(t *testing.T, in *inbox.Inbox, d inbox.Delivery, want inbox.Outcome)
 	}
 }
 
-func next(t *testing.T, in *inbox.Inbox) (inbox.Delivery, inbox.Lease) {
+func next(t *testing.T, in *inbox.Inbox) (inbox.Delivery, inbox.Work) {
 	t.Helper()
 	w, ok, err := in.Next(t.Context())
 	if err != nil || !ok {
 		t.Fatalf("next: %v, %v; want a delivery", ok, err)
 	}
-	return w.Delivery, w.Lease
+	return w.Delivery, w
 }
 
 func none(t *testing.T, in *inbox.Inbox) {
@@ -69,9 +69,9 @@ func none(t *testing.T, in *inbox.Inbox) {
 	}
 }
 
-func finish(t *testing.T, db *store.DB, in *inbox.Inbox, lease inbox.Lease, r inbox.Result) error {
+func finish(t *testing.T, db *store.DB, in *inbox.Inbox, w inbox.Work, r inbox.Result) error {
 	t.Helper()
-	return db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error { return in.Finish(ctx, tx, lease, r) })
+	return in.Record(w, &r, func(also func(ctx context.Context, tx *store.Tx) error) error { return db.Write(t.Context(), also) })
 }
 
 // logged is the event log's row as far as tests look at it.
@@ -105,14 +105,14 @@ func TestAcceptedDeliveryIsProcessedOnce(t *testing.T) {
 			t.Error("nobody was woken")
 		}
 		wantStatus(t, db, sent.ID, inbox.StatusReceived)
-		got, lease := next(t, in)
+		got, work := next(t, in)
 		want := sent
 		want.ReceivedAt, want.Provider, want.Key, want.Window = c.ms.Load(), "", "", 0
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-sent +processed):\n%s", diff)
 		}
 		none(t, in) // it is leased
-		if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed, Matched: 2, RunID: "run", Repo: "a/b", Ref: "main"}); err != nil {
+		if err := finish(t, db, in, work, inbox.Result{Status: inbox.StatusProcessed, Matched: 2, RunID: "run", Repo: "a/b", Ref: "main"}); err != nil {
 			t.Fatal(err)
 		}
 		none(t, in)
@@ -201,8 +201,8 @@ func TestLeaseRunsOutAndIsFenced(t *testing.T) {
 		none(t, in)
 		c.advance(time.Second)
 		_, second := next(t, in)
-		if first.Attempt != 1 || second.Attempt != 2 {
-			t.Errorf("attempts %d and %d", first.Attempt, second.Attempt)
+		if first.Lease.Attempt != 1 || second.Lease.Attempt != 2 {
+			t.Errorf("attempts %d and %d", first.Lease.Attempt, second.Lease.Attempt)
 		}
 		if err := finish(t, db, in, first, inbox.Result{Status: inbox.StatusFailed}); !errors.Is(err, inbox.ErrLeaseLost) {
 			t.Errorf("a lost lease finished: %v", err)
@@ -247,8 +247,8 @@ func TestFailuresAreTriedAgainWithPausesAndGivenUp(t *testing.T) {
 		d := delivery("k")
 		accept(t, in, d, inbox.Accepted)
 		for _, pause := range []time.Duration{time.Second, 2 * time.Second} {
-			_, lease := next(t, in)
-			if err := in.Retry(t.Context(), lease, inbox.Result{Error: "git is away"}); err != nil {
+			_, work := next(t, in)
+			if err := in.Retry(t.Context(), work, inbox.Result{Error: "git is away"}); err != nil {
 				t.Fatal(err)
 			}
 			if status, _, message := logged(t, db, d.ID); status != inbox.StatusReceived || message != "git is away" {
@@ -258,8 +258,8 @@ func TestFailuresAreTriedAgainWithPausesAndGivenUp(t *testing.T) {
 			none(t, in)
 			c.advance(time.Millisecond)
 		}
-		_, lease := next(t, in)
-		if err := in.Retry(t.Context(), lease, inbox.Result{Error: "git is away"}); err != nil {
+		_, work := next(t, in)
+		if err := in.Retry(t.Context(), work, inbox.Result{Error: "git is away"}); err != nil {
 			t.Fatal(err)
 		}
 		c.advance(time.Hour)
@@ -271,9 +271,9 @@ func TestFailuresAreTriedAgainWithPausesAndGivenUp(t *testing.T) {
 		}
 		accept(t, in, d, inbox.Accepted)
 		wantStatus(t, db, d.ID, inbox.StatusReceived)
-		again, lease := next(t, in)
-		if lease.Attempt != 1 || again.ReceivedAt != newClock().ms.Load() {
-			t.Errorf("attempt %d, received at %d", lease.Attempt, again.ReceivedAt)
+		again, work := next(t, in)
+		if work.Lease.Attempt != 1 || again.ReceivedAt != newClock().ms.Load() {
+			t.Errorf("attempt %d, received at %d", work.Lease.Attempt, again.ReceivedAt)
 		}
 	})
 }
@@ -283,8 +283,8 @@ func TestFailureAfterTheFirstRunKeepsTheClaim(t *testing.T) {
 		in := open(db, newClock(), inbox.Options{})
 		d := delivery("k")
 		accept(t, in, d, inbox.Accepted)
-		_, lease := next(t, in)
-		if err := in.GiveUp(t.Context(), lease, inbox.Result{RunID: "run", Error: "x"}); err != nil {
+		_, work := next(t, in)
+		if err := in.GiveUp(t.Context(), work, inbox.Result{RunID: "run", Error: "x"}); err != nil {
 			t.Fatal(err)
 		}
 		accept(t, in, d, inbox.Duplicate)
@@ -316,12 +316,12 @@ func TestReturnedDeliveryCostsNoAttempt(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		in := open(db, newClock(), inbox.Options{})
 		accept(t, in, delivery("k"), inbox.Accepted)
-		_, lease := next(t, in)
-		if err := in.Return(t.Context(), lease); err != nil {
+		_, work := next(t, in)
+		if err := in.Return(t.Context(), work); err != nil {
 			t.Fatal(err)
 		}
-		if _, lease := next(t, in); lease.Attempt != 1 {
-			t.Errorf("attempt %d", lease.Attempt)
+		if _, work := next(t, in); work.Lease.Attempt != 1 {
+			t.Errorf("attempt %d", work.Lease.Attempt)
 		}
 	})
 }
@@ -332,8 +332,8 @@ func TestExpiredClaimIsPurgedOrClaimedAgain(t *testing.T) {
 		in := open(db, c, inbox.Options{DedupTTL: time.Hour})
 		done, waiting := delivery("done"), delivery("waiting")
 		accept(t, in, done, inbox.Accepted)
-		_, lease := next(t, in)
-		if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
+		_, work := next(t, in)
+		if err := finish(t, db, in, work, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
 			t.Fatal(err)
 		}
 		accept(t, in, waiting, inbox.Accepted)
@@ -343,11 +343,11 @@ func TestExpiredClaimIsPurgedOrClaimedAgain(t *testing.T) {
 		if got, _ := next(t, in); got.ID != waiting.ID {
 			t.Errorf("first of the queue is %s", got.ID)
 		}
-		again, lease := next(t, in)
+		again, work := next(t, in)
 		if again.ID != done.ID || again.ReceivedAt != c.ms.Load() {
 			t.Errorf("%s received at %d: a claim made again is another delivery", again.ID, again.ReceivedAt)
 		}
-		if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
+		if err := finish(t, db, in, work, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
 			t.Fatal(err)
 		}
 		c.advance(time.Hour)
@@ -384,8 +384,8 @@ func TestAPayloadIsWrittenOnce(t *testing.T) {
 		return info.Size()
 	}
 	before := size()
-	_, lease := next(t, in)
-	if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
+	_, work := next(t, in)
+	if err := finish(t, db, in, work, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
 		t.Fatal(err)
 	}
 	if written := size() - before; written > int64(len(d.Payload))/4 {
@@ -406,8 +406,8 @@ func TestBacklogIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantStatus(t, db, third.ID, inbox.StatusShed)
-		_, lease := next(t, in)
-		if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
+		_, work := next(t, in)
+		if err := finish(t, db, in, work, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
 			t.Fatal(err)
 		}
 		accept(t, in, third, inbox.Accepted)

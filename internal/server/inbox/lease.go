@@ -65,7 +65,7 @@ func (in *Inbox) Next(ctx context.Context) (w Work, ok bool, err error) {
 			return w, true, nil
 		}
 		cause := fmt.Errorf("given up after %d attempts that did not end", in.opts.MaxAttempts)
-		if err := in.GiveUp(ctx, w.Lease, Result{Error: cause.Error()}); err != nil && !errors.Is(err, ErrLeaseLost) {
+		if err := in.GiveUp(ctx, w, Result{Error: cause.Error()}); err != nil && !errors.Is(err, ErrLeaseLost) {
 			return Work{}, false, err
 		}
 	}
@@ -100,7 +100,7 @@ func (in *Inbox) take(ctx context.Context, id string) (Work, error) {
 func leased(d Delivery, l Lease) Work {
 	d.Provider, d.Key, d.Window, d.Remembered = "", "", 0, false
 	l.deliveryID, l.orgID, l.sourceID, l.routingKey = d.ID, d.OrgID, d.SourceID, d.RoutingKey
-	return Work{d, l}
+	return Work{Delivery: d, Lease: l}
 }
 
 // Left is how long a lease lasts yet.
@@ -108,22 +108,34 @@ func (in *Inbox) Left(l Lease) time.Duration {
 	return time.Duration(l.until-in.clock.Millis()) * time.Millisecond
 }
 
-// Finish ends a delivery within the caller's transaction. Error: ErrLeaseLost, upon which the caller rolls back.
-func (in *Inbox) Finish(ctx context.Context, tx *store.Tx, lease Lease, r Result) error {
-	if err := lease.change(ctx, tx, finishDelivery, nil); err != nil {
-		return err
-	}
-	return lease.log(ctx, tx, r)
+// Record writes what is known of a delivery along with something else, in the transaction that write makes: that it is there,
+// where it is not stored yet, and with end how it ended. Error: ErrLeaseLost or ErrNotTaken, upon which nothing is kept.
+func (in *Inbox) Record(w Work, end *Result, write func(also func(ctx context.Context, tx *store.Tx) error) error) error {
+	return w.storing(func(stored bool) error {
+		return write(func(ctx context.Context, tx *store.Tx) error {
+			switch {
+			case !stored:
+				return in.keep(ctx, tx, w.receipt, end)
+			case end == nil:
+				return nil
+			}
+			if err := w.Lease.change(ctx, tx, finishDelivery, nil); err != nil {
+				return err
+			}
+			return w.Lease.log(ctx, tx, *end)
+		})
+	})
 }
 
 // Retry gives a delivery back after a failure that may pass. It is tried again after a pause that doubles with each
 // attempt from one second to one minute; when no attempt is left it is given up.
-func (in *Inbox) Retry(ctx context.Context, lease Lease, r Result) error {
+func (in *Inbox) Retry(ctx context.Context, w Work, r Result) error {
+	lease := w.Lease
 	if lease.Attempt >= in.opts.MaxAttempts {
-		return in.GiveUp(ctx, lease, r)
+		return in.GiveUp(ctx, w, r)
 	}
 	pause := min(time.Second<<min(lease.Attempt-1, 10), time.Minute)
-	return in.write(ctx, lease, "give back delivery", func(ctx context.Context, tx *store.Tx) error {
+	return in.write(ctx, w, "give back delivery", func(ctx context.Context, tx *store.Tx) error {
 		if err := lease.change(ctx, tx, retryDelivery, in.clock.Millis()+pause.Milliseconds(), ci.CutText(r.Error)); err != nil {
 			return err
 		}
@@ -133,11 +145,12 @@ func (in *Inbox) Retry(ctx context.Context, lease Lease, r Result) error {
 }
 
 // GiveUp ends a delivery that failed for good. When nothing was started of it, it is released.
-func (in *Inbox) GiveUp(ctx context.Context, lease Lease, r Result) error {
+func (in *Inbox) GiveUp(ctx context.Context, w Work, r Result) error {
+	lease := w.Lease
 	r.Status = StatusFailed
-	return in.write(ctx, lease, "give up delivery", func(ctx context.Context, tx *store.Tx) error {
+	return in.write(ctx, w, "give up delivery", func(ctx context.Context, tx *store.Tx) error {
 		if r.RunID == "" {
-			if err := in.Release(ctx, tx, lease); err != nil {
+			if err := in.release(ctx, tx, lease); err != nil {
 				return err
 			}
 		} else if err := lease.change(ctx, tx, finishDelivery, ci.CutText(r.Error)); err != nil {
@@ -147,9 +160,9 @@ func (in *Inbox) GiveUp(ctx context.Context, lease Lease, r Result) error {
 	})
 }
 
-// Release frees the claim and the idempotency key, so that the sender's redelivery is taken. It is for a delivery that
+// release frees the claim and the idempotency key, so that the sender's redelivery is taken. It is for a delivery that
 // failed before anything was started. Error: ErrLeaseLost.
-func (in *Inbox) Release(ctx context.Context, tx *store.Tx, lease Lease) error {
+func (in *Inbox) release(ctx context.Context, tx *store.Tx, lease Lease) error {
 	if err := lease.change(ctx, tx, releaseDelivery); err != nil {
 		return err
 	}
@@ -158,9 +171,9 @@ func (in *Inbox) Release(ctx context.Context, tx *store.Tx, lease Lease) error {
 }
 
 // Return gives a delivery back untouched, because the server stops: the attempt does not count.
-func (in *Inbox) Return(ctx context.Context, lease Lease) error {
-	return in.write(ctx, lease, "return delivery", func(ctx context.Context, tx *store.Tx) error {
-		return lease.change(ctx, tx, returnDelivery)
+func (in *Inbox) Return(ctx context.Context, w Work) error {
+	return in.write(ctx, w, "return delivery", func(ctx context.Context, tx *store.Tx) error {
+		return w.Lease.change(ctx, tx, returnDelivery)
 	})
 }
 
@@ -183,9 +196,18 @@ const TriggerPrefix = "trigger:"
 // DeliveryID makes the delivery id of a source's idempotency key or other unique mark.
 func DeliveryID(routingKey, key string) string { return routingKey + ":" + key }
 
-func (in *Inbox) write(ctx context.Context, lease Lease, what string, fn func(ctx context.Context, tx *store.Tx) error) error {
-	if err := in.db.Write(ctx, fn); err != nil {
-		return fmt.Errorf("%s %s: %w", what, lease.deliveryID, err)
+// write changes the row of a delivery, which is stored first where it is not.
+func (in *Inbox) write(ctx context.Context, w Work, what string, fn func(ctx context.Context, tx *store.Tx) error) error {
+	err := in.Record(w, nil, func(also func(ctx context.Context, tx *store.Tx) error) error {
+		return in.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+			if err := also(ctx, tx); err != nil {
+				return err
+			}
+			return fn(ctx, tx)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", what, w.Delivery.ID, err)
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ func TestAPurgeLeavesWhatIsTakenInMeanwhile(t *testing.T) {
 	in := open(db, c, inbox.Options{DedupTTL: time.Hour})
 	d := delivery("k")
 	accept(t, in, d, inbox.Accepted)
-	_, lease := next(t, in)
-	if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
+	_, work := next(t, in)
+	if err := finish(t, db, in, work, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
 		t.Fatal(err)
 	}
 	c.advance(time.Hour)
@@ -78,8 +78,8 @@ func TestALeaseIsFencedFromLaterLivesOfItsDelivery(t *testing.T) {
 		}
 		accept(t, in, delivery("k"), inbox.Accepted)
 		_, third := next(t, in)
-		if third.Attempt != stale.Attempt {
-			t.Fatalf("attempt %d", third.Attempt)
+		if third.Lease.Attempt != stale.Lease.Attempt {
+			t.Fatalf("attempt %d", third.Lease.Attempt)
 		}
 		for what, do := range map[string]func() error{
 			"finish": func() error { return finish(t, db, in, stale, inbox.Result{Status: inbox.StatusFailed}) },
@@ -109,10 +109,17 @@ func TestAReleasedDeliveryIsTakenInOnceMore(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		c := newClock()
 		in := open(db, c, inbox.Options{})
-		in.Open(3, 0)
 		accept(t, in, delivery("k"), inbox.Accepted)
+		handed := in.Open(3, 0)
+		defer close(handed)
+		go func() { // workers who find out that theirs was another's
+			for range handed {
+				in.Leave(true)
+			}
+		}()
+		in.Sit()
 		in.Leave(false)
-		_, lease := next(t, in)
+		_, work := next(t, in)
 		var accepted atomic.Int64
 		var all sync.WaitGroup
 		send := func() {
@@ -127,7 +134,7 @@ func TestAReleasedDeliveryIsTakenInOnceMore(t *testing.T) {
 			all.Go(send)
 		}
 		all.Go(func() {
-			if err := in.GiveUp(t.Context(), lease, inbox.Result{Error: "no"}); err != nil {
+			if err := in.GiveUp(t.Context(), work, inbox.Result{Error: "no"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -168,11 +175,11 @@ func TestADeliveryWhoseAnswerIsLost(t *testing.T) {
 				}
 			}
 			c.advance(time.Minute) // by then nobody has its lease
-			got, lease := next(t, in)
+			got, work := next(t, in)
 			if got.ID != d.ID {
 				t.Fatalf("%v after %d bytes (up: %v): next is %s", outcome, at, up, got.ID)
 			}
-			if err := finish(t, db, in, lease, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
+			if err := finish(t, db, in, work, inbox.Result{Status: inbox.StatusProcessed}); err != nil {
 				t.Fatal(err)
 			}
 			none(t, in)

@@ -6,10 +6,11 @@ import "sync"
 type Work struct {
 	Delivery Delivery
 	Lease    Lease
+	receipt  *receipt // of one that was handed over before it was stored
 }
 
 // seats are the workers of this node that have nothing to do, and some more. A delivery that comes while one is free, and no
-// other waits, is stored with its lease and handed over at once, instead of being found, leased and read again.
+// other waits, is handed over at once, with the lease that it is stored with, instead of being found, leased and read again.
 type seats struct {
 	mu     sync.Mutex
 	free   int

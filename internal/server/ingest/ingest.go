@@ -1,5 +1,5 @@
-// Package ingest takes deliveries in over HTTP: it bounds, verifies and stores them, and answers. Whatever comes of a
-// delivery happens after its answer.
+// Package ingest takes deliveries in over HTTP: it bounds, verifies and stores them, and answers. No answer waits for more
+// than a moment for what comes of a delivery, and none tells of it.
 package ingest
 
 import (

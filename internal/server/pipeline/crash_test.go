@@ -28,7 +28,6 @@ const (
 	childURL  = "KICI_TEST_CHILD_URL"  // of PostgreSQL, or empty
 	childFile = "KICI_TEST_CHILD_FILE" // of SQLite
 	childBase = "KICI_TEST_CHILD_BASE"
-	childRuns = "KICI_TEST_CHILD_RUNS"
 	childDies = "KICI_TEST_CHILD_DIES" // when: see TestKilledServerLosesAndDoublesNothing
 )
 
@@ -40,26 +39,39 @@ func TestMain(m *testing.M) {
 	storetest.Main(m)
 }
 
-// files is an engine whose runs are files, so that they outlive a process. Like the real one it knows a run by its id.
-type files struct {
+// rows is an engine whose runs are rows of a table of the test, so that they outlive a process. Like the real one it knows a run
+// by its id, and registers it in one transaction with what else is to be done.
+type rows struct {
 	db   *store.DB
-	dir  string
 	dies string
 }
 
-func (f files) Origin(context.Context, string) (engine.Origin, error) {
+func (rows) Origin(context.Context, string) (engine.Origin, error) {
 	return engine.Origin{}, engine.ErrRunNotFound
 }
 
-func (f files) Register(ctx context.Context, r engine.Registration, also ...func(ctx context.Context, tx *store.Tx) error) error {
-	if f.dies == "before the run" {
+func (e rows) Register(ctx context.Context, r engine.Registration, also ...func(ctx context.Context, tx *store.Tx) error) error {
+	if e.dies == "before the run" {
 		die()
 	}
-	err := os.WriteFile(filepath.Join(f.dir, r.RunID), []byte(r.DeliveryID+" "+r.Plan.Workflow), 0o600)
-	if f.dies == "after the run" {
+	err := e.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		if err := tx.Do(ctx, "INSERT INTO test_runs (id) VALUES ($1) ON CONFLICT DO NOTHING", r.RunID); err != nil {
+			return err
+		}
+		for _, do := range also {
+			if err := do(ctx, tx); err != nil {
+				return err
+			}
+		}
+		if e.dies == "within the run" {
+			die()
+		}
+		return nil
+	})
+	if e.dies == "after the run" {
 		die()
 	}
-	return errors.Join(err, together(ctx, f.db, also))
+	return err
 }
 
 func die() {
@@ -73,7 +85,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	p, err := assemble(db, os.Getenv(childBase), files{db, os.Getenv(childRuns), os.Getenv(childDies)})
+	p, err := assemble(db, os.Getenv(childBase), rows{db, os.Getenv(childDies)})
 	if err != nil {
 		return err
 	}
@@ -87,7 +99,7 @@ func serve() error {
 
 func TestKilledServerLosesAndDoublesNothing(t *testing.T) {
 	for _, engineName := range []string{"sqlite", "postgres"} {
-		for _, dies := range []string{"before the work", "before the run", "after the run"} {
+		for _, dies := range []string{"before the work", "before the run", "within the run", "after the run"} {
 			t.Run(engineName+"/"+dies, func(t *testing.T) {
 				o := store.Options{Path: filepath.Join(t.TempDir(), "kici.db")}
 				if engineName == "postgres" {
@@ -100,19 +112,23 @@ func TestKilledServerLosesAndDoublesNothing(t *testing.T) {
 }
 
 func testKill(t *testing.T, o store.Options, dies string) {
-	runs, base := t.TempDir(), filepath.Join(t.TempDir(), "git")
-	p := openParts(t, o, base, runs)
+	base := filepath.Join(t.TempDir(), "git")
+	p := openParts(t, o, base)
 	src := p.add(t, "repos", &forge.LocalConfig{RepoBasePath: base})
 	sha := p.commit(t, "app", lockOf(workflow("a", onMain, aJob), workflow("b", onMain, aJob)))
-	if err := p.db.Close(); err != nil { // an embedded database belongs to one process
+	err := p.db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		return tx.Do(ctx, "CREATE TABLE test_runs (id TEXT PRIMARY KEY)")
+	})
+	if err := errors.Join(err, p.db.Close()); err != nil { // an embedded database belongs to one process
 		t.Fatal(err)
 	}
 
-	child, address := startChild(t, o, base, runs, dies)
+	child, address := startChild(t, o, base, dies)
 	id := inbox.DeliveryID(src.RoutingKey, "k")
-	if got, err := tryPush(t, address, "repos", "push", pushBody("app", sha), "k"); err == nil && got != id {
+	got, unanswered := tryPush(t, address, "repos", "push", pushBody("app", sha), "k")
+	if unanswered == nil && got != id {
 		t.Errorf("delivery %s, want %s", got, id)
-	} // it may die before it answers, and has the delivery all the same
+	}
 	if dies == "before the work" {
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -122,33 +138,39 @@ func testKill(t *testing.T, o store.Options, dies string) {
 		t.Fatal("the server ended by itself")
 	}
 
-	p = openParts(t, o, base, runs)
+	p = openParts(t, o, base)
 	defer p.db.Close()
+	server := httptest.NewServer(p.ingest.Handler())
+	defer server.Close()
+	send := func() {
+		if again := push(t, server.URL, "repos", "push", pushBody("app", sha), "k"); again != "" && again != id {
+			t.Errorf("the redelivery was taken as %s", again)
+		}
+	}
+	if unanswered != nil { // it may be there all the same
+		send()
+	}
 	p.settle(t, 1)
 	if row := p.logged(t, id); row.Status != inbox.StatusProcessed || row.Matched != 2 {
 		t.Errorf("event log %+v", row)
 	}
-	made, err := os.ReadDir(runs)
-	if err != nil || len(made) != 2 {
-		t.Errorf("%d runs, %v; want one for each workflow", len(made), err)
+	var made int
+	if err := p.db.Read().QueryRowContext(t.Context(), "SELECT count(*) FROM test_runs").Scan(&made); err != nil || made != 2 {
+		t.Errorf("%d runs, %v; want one for each workflow", made, err)
 	}
-	server := httptest.NewServer(p.ingest.Handler())
-	defer server.Close()
-	if again := push(t, server.URL, "repos", "push", pushBody("app", sha), "k"); again != "" && again != id {
-		t.Errorf("the redelivery was taken as %s", again)
-	}
+	send()
 	if _, ok, err := p.inbox.Next(t.Context()); ok || err != nil {
 		t.Errorf("the redelivery waits for work: %v, %v", ok, err)
 	}
 }
 
-func openParts(t *testing.T, o store.Options, base, runs string) *parts {
+func openParts(t *testing.T, o store.Options, base string) *parts {
 	t.Helper()
 	db, err := store.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := assemble(db, base, files{db: db, dir: runs})
+	p, err := assemble(db, base, rows{db: db})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +178,10 @@ func openParts(t *testing.T, o store.Options, base, runs string) *parts {
 	return p
 }
 
-func startChild(t *testing.T, o store.Options, base, runs, dies string) (child *exec.Cmd, address string) {
+func startChild(t *testing.T, o store.Options, base, dies string) (child *exec.Cmd, address string) {
 	t.Helper()
 	child = exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childURL+"="+o.URL, childFile+"="+o.Path, childBase+"="+base, childRuns+"="+runs, childDies+"="+dies)
+	child.Env = append(os.Environ(), childURL+"="+o.URL, childFile+"="+o.Path, childBase+"="+base, childDies+"="+dies)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	if err != nil {

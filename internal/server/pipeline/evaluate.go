@@ -24,7 +24,8 @@ const UnresolvedWorkflow = "(unresolved workflow)"
 // evaluation is one delivery under work.
 type evaluation struct {
 	p     *Pipeline
-	d     inbox.Delivery
+	work  inbox.Work
+	d     inbox.Delivery // of the work
 	src   forge.Source
 	ports Provider
 	facts forge.Facts
@@ -43,13 +44,13 @@ type evaluation struct {
 
 // evaluate goes from a delivery to its runs and records its end with the last of them. The error is one that may pass, or
 // forge.ErrRefused; the result then tells how far it came.
-func (p *Pipeline) evaluate(ctx context.Context, d inbox.Delivery, lease inbox.Lease) (inbox.Result, error) {
-	p.deps.Received.Inc("pipeline", forge.EventLabel(d.Event))
-	e := &evaluation{p: p, d: d, result: inbox.Result{Status: inbox.StatusReceived}}
+func (p *Pipeline) evaluate(ctx context.Context, w inbox.Work) (inbox.Result, error) {
+	p.deps.Received.Inc("pipeline", forge.EventLabel(w.Delivery.Event))
+	e := &evaluation{p: p, work: w, d: w.Delivery, result: inbox.Result{Status: inbox.StatusReceived}}
 	if err := e.find(ctx); err != nil {
-		return e.result, errors.Join(err, e.registerHeld(ctx)) // one workflow's failure is its own
+		return e.result, errors.Join(err, e.registerHeld(ctx, nil)) // one workflow's failure is its own
 	}
-	err := e.finish(ctx, lease)
+	err := e.finish(ctx)
 	if err == nil {
 		p.deps.Processed.Inc(e.counted)
 	}
@@ -79,14 +80,15 @@ func (e *evaluation) find(ctx context.Context) error {
 
 // finish records the end of the delivery, in one transaction with the run that is still to be registered. Without one it is
 // recorded even when the server is being stopped.
-func (e *evaluation) finish(ctx context.Context, lease inbox.Lease) error {
-	done := func(ctx context.Context, tx *store.Tx) error { return e.p.deps.Inbox.Finish(ctx, tx, lease, e.result) }
-	if e.held == nil {
+func (e *evaluation) finish(ctx context.Context) error {
+	if e.held != nil {
+		return e.registerHeld(ctx, &e.result)
+	}
+	return e.p.deps.Inbox.Record(e.work, &e.result, func(done func(ctx context.Context, tx *store.Tx) error) error {
 		recording, cancel := e.p.recording(ctx)
 		defer cancel()
 		return e.p.deps.DB.Write(recording, done)
-	}
-	return e.registerHeld(ctx, done)
+	})
 }
 
 // identify finds the source, the meaning of the delivery and its repository. Where there is nothing to evaluate it says
@@ -258,7 +260,7 @@ func (e *evaluation) registration(w lockfile.Workflow, trace json.RawMessage, ma
 
 // hold makes a run the one that waits, and registers the one before it.
 func (e *evaluation) hold(ctx context.Context, r engine.Registration) error {
-	err := e.registerHeld(ctx)
+	err := e.registerHeld(ctx, nil)
 	e.held = &r
 	e.result.Matched++
 	if e.result.RunID == "" {
@@ -267,14 +269,16 @@ func (e *evaluation) hold(ctx context.Context, r engine.Registration) error {
 	return err
 }
 
-// registerHeld registers the run that waits, if one does, and does something more in the same transaction.
-func (e *evaluation) registerHeld(ctx context.Context, also ...func(ctx context.Context, tx *store.Tx) error) error {
+// registerHeld registers the run that waits, if one does, and with end records how the delivery ended in the same transaction.
+func (e *evaluation) registerHeld(ctx context.Context, end *inbox.Result) error {
 	r := e.held
 	if r == nil {
 		return nil
 	}
 	e.held = nil
-	err := e.p.deps.Engine.Register(ctx, *r, also...)
+	err := e.p.deps.Inbox.Record(e.work, end, func(also func(ctx context.Context, tx *store.Tx) error) error {
+		return e.p.deps.Engine.Register(ctx, *r, also)
+	})
 	if err == nil {
 		return nil
 	}

@@ -174,7 +174,7 @@ func (f *floor) serve(ctx context.Context) {
 }
 
 func (f *floor) take(ctx context.Context, w inbox.Work) {
-	f.p.work(ctx, w.Delivery, w.Lease)
+	f.p.work(ctx, w)
 	if f.p.deps.Inbox.Leave(true) {
 		f.freed.Wake()
 	}
@@ -197,56 +197,60 @@ func (f *floor) clear(ctx context.Context) {
 
 // work processes one delivery and records how it ended. Its time ends well before the lease does, so that no second
 // worker ever meets it. One that waited here for too long is given back.
-func (p *Pipeline) work(ctx context.Context, d inbox.Delivery, lease inbox.Lease) {
-	left := p.deps.Inbox.Left(lease) - p.deps.Inbox.LeaseTime()/5
+func (p *Pipeline) work(ctx context.Context, w inbox.Work) {
+	left := p.deps.Inbox.Left(w.Lease) - p.deps.Inbox.LeaseTime()/5
 	if left <= 0 {
-		p.giveBack(ctx, d, lease, "delivery given back, since its lease has all but run out")
+		p.giveBack(ctx, w, "delivery given back, since its lease has all but run out")
 		return
 	}
 	working, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	result, err := p.process(working, d, lease)
+	result, err := p.process(working, w)
 	switch {
 	case err == nil:
-		p.deps.Log.Info("delivery processed", append(names(d), "status", result.Status, "runs", result.Matched)...)
-	case errors.Is(err, inbox.ErrLeaseLost):
-		p.unrecorded(d, err)
+		p.deps.Log.Info("delivery processed", append(names(w.Delivery), "status", result.Status, "runs", result.Matched)...)
+	case errors.Is(err, inbox.ErrLeaseLost), errors.Is(err, inbox.ErrNotTaken):
+		p.unrecorded(w.Delivery, err)
 	case ctx.Err() != nil:
-		p.giveBack(ctx, d, lease, "delivery given back, since the server stops")
+		p.giveBack(ctx, w, "delivery given back, since the server stops")
 	default:
-		p.fail(ctx, d, lease, result, err)
+		p.fail(ctx, w, result, err)
 	}
 }
 
-func (p *Pipeline) giveBack(ctx context.Context, d inbox.Delivery, lease inbox.Lease, why string) {
-	p.about(d).Info(why)
+func (p *Pipeline) giveBack(ctx context.Context, w inbox.Work, why string) {
+	p.about(w.Delivery).Info(why)
 	recording, done := p.recording(ctx)
 	defer done()
-	if err := p.deps.Inbox.Return(recording, lease); err != nil {
-		p.unrecorded(d, err)
+	if err := p.deps.Inbox.Return(recording, w); err != nil {
+		p.unrecorded(w.Delivery, err)
 	}
 }
 
-// unrecorded tells that the lease runs out instead, and whoever has the delivery then finds the same runs.
+// unrecorded tells that the lease runs out instead, and whoever has the delivery then finds the same runs. There is nothing to
+// tell of one that was not taken in: it is a redelivery, or its sender learns that it failed.
 func (p *Pipeline) unrecorded(d inbox.Delivery, err error) {
+	if errors.Is(err, inbox.ErrNotTaken) {
+		return
+	}
 	p.about(d).Error("end of the delivery was not recorded", "err", err)
 }
 
 // fail records that a delivery came to no end.
-func (p *Pipeline) fail(ctx context.Context, d inbox.Delivery, lease inbox.Lease, result inbox.Result, err error) {
+func (p *Pipeline) fail(ctx context.Context, w inbox.Work, result inbox.Result, err error) {
 	p.deps.Processed.Inc("error")
 	result.Error = err.Error()
 	recording, done := p.recording(ctx)
 	defer done()
 	if errors.Is(err, forge.ErrRefused) {
-		p.about(d).Warn("delivery failed", "err", err)
-		err = p.deps.Inbox.GiveUp(recording, lease, result)
+		p.about(w.Delivery).Warn("delivery failed", "err", err)
+		err = p.deps.Inbox.GiveUp(recording, w, result)
 	} else {
-		p.about(d).Error("delivery failed, it may be tried again", "err", err, "attempt", lease.Attempt)
-		err = p.deps.Inbox.Retry(recording, lease, result)
+		p.about(w.Delivery).Error("delivery failed, it may be tried again", "err", err, "attempt", w.Lease.Attempt)
+		err = p.deps.Inbox.Retry(recording, w, result)
 	}
 	if err != nil {
-		p.unrecorded(d, err)
+		p.unrecorded(w.Delivery, err)
 	}
 }
 
@@ -257,14 +261,14 @@ func (p *Pipeline) recording(ctx context.Context) (context.Context, context.Canc
 
 // process turns a panic into an error: what a delivery holds comes from outside, and one that trips a defect must not
 // take the server down with all the others.
-func (p *Pipeline) process(ctx context.Context, d inbox.Delivery, lease inbox.Lease) (result inbox.Result, err error) {
+func (p *Pipeline) process(ctx context.Context, w inbox.Work) (result inbox.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			p.about(d).Error("delivery met a defect", "panic", r, "stack", string(debug.Stack()))
+			p.about(w.Delivery).Error("delivery met a defect", "panic", r, "stack", string(debug.Stack()))
 			err = fmt.Errorf("internal defect: %v", r)
 		}
 	}()
-	return p.evaluate(ctx, d, lease)
+	return p.evaluate(ctx, w)
 }
 
 // about is the log with what names the delivery in each line. Most deliveries have at most one, and need none made.

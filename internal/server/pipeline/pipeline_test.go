@@ -239,11 +239,18 @@ func TestADeliveryThatWaitedTooLongIsGivenBack(t *testing.T) {
 	g.push(t, "repos", "push", pushBody("app", sha), "")
 	<-g.counted
 	block = true
-	g.push(t, "repos", "push", pushBody("app", sha), "")
+	answered := make(chan error)
+	go func() { // it is stored with its run
+		_, err := tryPush(t, g.url, "repos", "push", pushBody("app", sha), "")
+		answered <- err
+	}()
 	<-working
 	id := g.push(t, "repos", "push", pushBody("app", sha), "")
 	late := g.now.Add((25 * time.Second).Milliseconds())
 	close(release)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
 	<-g.counted
 	<-g.counted
 	stop()
