@@ -44,7 +44,7 @@ func (c *conn) enqueue(m wire.Message, size int) error {
 	b.bytes += size
 	if !b.works {
 		b.works = true
-		c.hub.open.Go(c.applyAll)
+		c.hub.work(c.applyAll)
 	}
 	return nil
 }

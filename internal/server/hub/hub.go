@@ -149,6 +149,7 @@ type Hub struct {
 	cancel    context.CancelFunc
 	loops     *service.Group
 	open      sync.WaitGroup // a connection's goroutines
+	crew      crew
 
 	// registering serialises what makes and ends an agent's presence, so that the end of an old connection can never
 	// follow the beginning of a new one. An agent has one of them by its id; others that share it wait for a moment.
@@ -175,6 +176,7 @@ func New(d Deps) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Hub{
 		Deps: d, epoch: d.Clock(), telemetry: newTelemetry(), ctx: ctx, cancel: cancel, loops: service.NewGroup(ctx, d.Log),
+		crew:  crew{tasks: make(chan func())},
 		conns: map[*conn]struct{}{}, agents: map[string]*conn{}, byID: map[string]*conn{},
 		metrics: map[string]snapshot{}, unsettled: map[string]departure{}, unknown: map[string]bool{},
 	}

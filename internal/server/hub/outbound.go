@@ -82,7 +82,7 @@ func (c *conn) pushLocked(o outbound) {
 	c.queue = append(c.queue, o)
 	if !c.writing {
 		c.writing = true
-		c.hub.open.Go(c.write)
+		c.hub.work(c.write)
 	}
 }
 
