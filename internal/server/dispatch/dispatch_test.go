@@ -95,7 +95,7 @@ type bench struct {
 	d   *dispatch.Dispatcher
 	hub *fakeHub
 	db  *store.DB
-	now int64
+	now atomic.Int64 // epoch milliseconds
 	// slept is for how long, until now, the server did not run.
 	slept int64
 }
@@ -106,8 +106,9 @@ func newBench(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets
 
 // newBenchOf is newBench with something before the engine.
 func newBenchOf(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secrets, before func(*engine.Engine) dispatch.Engine) *bench {
-	b := &bench{t: t, hub: hub, db: db, now: 1000}
-	clock := func() time.Time { return time.UnixMilli(b.now) }
+	b := &bench{t: t, hub: hub, db: db}
+	b.now.Store(1000)
+	clock := func() time.Time { return time.UnixMilli(b.now.Load()) }
 	poke := service.NewPoke()
 	log := slog.New(slog.DiscardHandler)
 	settings := engine.DefaultSettings()
@@ -115,7 +116,7 @@ func newBenchOf(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secre
 	b.e = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: poke, Effects: service.NewPoke()})
 	var err error
 	b.d, err = dispatch.New(dispatch.Deps{DB: db, Clock: clock, Log: log, Hub: hub, Engine: before(b.e), Secrets: secrets, Poke: poke,
-		AsOf:     func(time.Duration) int64 { return b.now - b.slept },
+		AsOf:     func(time.Duration) int64 { return b.now.Load() - b.slept },
 		Settings: dispatch.Settings{NodeID: "n", Poll: time.Hour, AckTimeout: 10 * time.Second, MaxLogBytes: 1 << 20}})
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ func newBenchOf(t *testing.T, db *store.DB, hub *fakeHub, secrets dispatch.Secre
 // register makes a run of one job; later calls make younger jobs.
 func (b *bench) register(id string, s label.Selector) {
 	b.t.Helper()
-	b.now++
+	b.now.Add(1)
 	err := b.e.Register(b.t.Context(), engine.Registration{RunID: "run-" + id, OrgID: "default", Provider: "local", Repo: "local/app",
 		CloneURL: "file:///srv/app", CheckoutRef: "main", SHA: "abc", RequestID: "trace", Event: json.RawMessage(`{"type":"push"}`),
 		Plan: plan.Plan{Workflow: "ci", Jobs: []plan.Job{{ID: id, Name: id, BaseName: id, Selector: s, Config: json.RawMessage(`{"name":"x"}`)}}}})
@@ -183,7 +184,7 @@ func TestAJobWhoseTimeWasUpInTheServersSleepIsGivenOut(t *testing.T) {
 		b := newBench(t, db, hub, fakeSecrets{})
 		b.register("j", on("linux"))
 		hub.agents = []dispatch.Agent{agent("a", 1, "linux")}
-		b.now += 10 * time.Hour.Milliseconds()
+		b.now.Add(10 * time.Hour.Milliseconds())
 		if sent := b.pass(); len(sent) != 0 {
 			t.Errorf("a job whose time is up was sent: %v", sent)
 		}
@@ -218,7 +219,7 @@ func TestFrameCarriesTheJobAndItsSecretsOnly(t *testing.T) {
 		got := hub.frames[0]
 		got.MessageID = ""
 		want := wire.JobDispatch{RunID: "run-j", JobID: "j", RepoURL: "file:///srv/app", Ref: "main", SHA: "abc",
-			JobConfig: json.RawMessage(`{"name":"x","event":{"type":"push"}}`), Timestamp: b.now, RequestID: "trace",
+			JobConfig: json.RawMessage(`{"name":"x","event":{"type":"push"}}`), Timestamp: b.now.Load(), RequestID: "trace",
 			RunPublicKey: "key", Secrets: map[string]string{"TOKEN": "hunter2"}, MaxLogSizeBytes: 1 << 20, OrgID: "default", RepoID: "local/app"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("frame (-want +got):\n%s", diff)
@@ -367,7 +368,7 @@ func TestTwoSweepersDoNoHarm(t *testing.T) {
 			return engine.New(engine.Deps{DB: db, Clock: func() time.Time { return time.UnixMilli(at.Load()) }, Log: slog.New(slog.DiscardHandler),
 				Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke()})
 		}
-		late := b.now + 60_000 // every answer is overdue
+		late := b.now.Load() + 60_000 // every answer is overdue
 		var sweeping sync.WaitGroup
 		for node, from := range map[string]int64{"paused": late, "other": late + 600_000} {
 			var at atomic.Int64

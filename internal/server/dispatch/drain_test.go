@@ -73,7 +73,7 @@ func TestTheDepthIsCountedUnderEachLabel(t *testing.T) {
 		b.register("none", label.Selector{Pin: "nobody"})
 		b.register("with a", on("mac"))
 		b.pass()
-		b.now += 4000
+		b.now.Add(4000)
 		want := dispatch.Depth{Pending: 3, Dispatched: 1, ByLabel: map[string]int{"linux": 2, "x64": 1}, OldestAge: 4003 * time.Millisecond}
 		if d := cmp.Diff(want, b.sample(t)); d != "" {
 			t.Error(d)

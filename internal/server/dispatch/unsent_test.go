@@ -54,12 +54,12 @@ func TestAJobWhoseSecretsAreAwayWaitsAtNoCost(t *testing.T) {
 			if got := b.stands("j"); got != deferredJob {
 				t.Fatalf("try %d: %s", try, got)
 			}
-			b.now += 6000
+			b.now.Add(6000)
 		}
 		if n := count(t, db, "SELECT count(*) FROM outbox"); n != 0 {
 			t.Errorf("the agent is told %d things of what it has never heard of", n)
 		}
-		b.now -= 6000
+		b.now.Add(-6000)
 		if diff := cmp.Diff([]string{"a next"}, b.pass()); diff != "" {
 			t.Errorf("sent while the first rests (-want +got):\n%s", diff)
 		}
@@ -68,7 +68,7 @@ func TestAJobWhoseSecretsAreAwayWaitsAtNoCost(t *testing.T) {
 		if sent := b.pass(); len(sent) != 0 {
 			t.Errorf("sent %q before it has rested", sent)
 		}
-		b.now += 6000
+		b.now.Add(6000)
 		if diff := cmp.Diff([]string{"b j"}, b.pass()); diff != "" {
 			t.Errorf("sent once it has (-want +got):\n%s", diff)
 		}
@@ -130,7 +130,7 @@ func TestAClaimWhoseAnswerIsLostIsGivenBack(t *testing.T) {
 		if err != nil && len(sent) == 0 && count(t, db, "SELECT count(*) FROM dispatch_queue WHERE status = 'dispatched'") > 0 {
 			lost++
 		}
-		b.now += 6000
+		b.now.Add(6000)
 		if sent = append(sent, b.pass()...); len(sent) != 1 || sent[0] != "a "+job {
 			t.Fatalf("cut after %d bytes: sent %q (%v)", bytes, sent, err)
 		}
