@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -100,7 +99,8 @@ type Dispatcher struct {
 	draining  atomic.Bool
 	claiming  sync.Mutex // held while jobs are claimed, so that a drain can wait for it
 	sample    atomic.Pointer[Depth]
-	unsent    unsent // the loop's
+	unsent    unsent         // the loop's
+	foreseen  map[string]int // the loop's: the lines that the next look reads on a guess, by selector, and how far
 }
 
 // Deps are what a dispatcher needs. Poke wakes it.
@@ -177,11 +177,7 @@ type offer struct {
 // match decides who gets what, oldest first: each job goes to the first agent by name that fits it and has room. A job
 // that fits nobody here holds up no other. What is decided is no more than one claim takes.
 func (d *Dispatcher) match(ctx context.Context, lost map[string]bool) ([]offer, error) {
-	demanded, err := queue.Demanded(ctx, d.db.Read()) // first, since most passes find the queue empty, and agents are many
-	if err != nil || len(demanded) == 0 {
-		return nil, err
-	}
-	agents, waiting, err := d.look(ctx, demanded, lost)
+	agents, waiting, err := d.look(ctx, lost)
 	if err != nil {
 		return nil, err
 	}
@@ -220,71 +216,6 @@ func (d *Dispatcher) taker(agents []vacancy, s label.Selector) *vacancy {
 	return nil
 }
 
-// vacancy is an agent that has room.
-type vacancy struct {
-	Agent
-	left  int // jobs that it can still take
-	given int // jobs that this match gives it
-}
-
-// waiter is a pending job and what it demands.
-type waiter struct {
-	queue.Head
-	selector label.Selector
-}
-
-// look lists, by name, this node's agents with what room they have, and, oldest first, the pending jobs that fit some of
-// them, as many as can be given at once. A pin is part of the selector, so a pinned job stands in a line of its own.
-func (d *Dispatcher) look(ctx context.Context, demanded []string, lost map[string]bool) ([]vacancy, []waiter, error) {
-	resting := d.unsent.wake(d.clock.Millis())
-	agents := slices.DeleteFunc(d.hub.Ready(), func(a Agent) bool { return lost[a.ConnectionID] })
-	held := map[string]int{}
-	var waiting []waiter
-	asks := []store.Ask{queue.AskHeld(held)}
-	for _, id := range demanded {
-		selector, err := d.selector(ctx, id)
-		if err != nil {
-			return nil, nil, err
-		}
-		if room := roomFor(selector, agents); room > 0 {
-			asks = append(asks, queue.AskLine(id, d.asOf(d.settings.QueueTimeout), room+resting, func(h queue.Head) {
-				waiting = append(waiting, waiter{h, selector})
-			}))
-		}
-	}
-	if len(asks) == 1 {
-		return nil, nil, nil
-	}
-	if err := d.db.Read().All(ctx, asks...); err != nil {
-		return nil, nil, fmt.Errorf("read the queue: %w", err)
-	}
-	slices.SortFunc(waiting, func(a, b waiter) int { return a.Compare(b.Head) })
-	return vacancies(agents, held), waiting, nil
-}
-
-// roomFor counts the jobs of one selector that the agents could take if they held none, up to what can be given at once.
-func roomFor(s label.Selector, agents []Agent) (room int) {
-	for _, a := range agents {
-		if s.Matches(a.Agent) {
-			room += a.MaxConcurrency
-		}
-		if room >= queue.MaxOffers {
-			return queue.MaxOffers
-		}
-	}
-	return room
-}
-
-func vacancies(agents []Agent, held map[string]int) []vacancy {
-	out := make([]vacancy, 0, len(agents))
-	for _, a := range agents {
-		if left := a.MaxConcurrency - held[a.ID]; left > 0 {
-			out = append(out, vacancy{Agent: a, left: left})
-		}
-	}
-	return out
-}
-
 // give claims what was decided and sends what it got, and tells how much that was. An error concerns some of the jobs;
 // the others have been sent.
 func (d *Dispatcher) give(ctx context.Context, offers []offer, lost map[string]bool) (given int, err error) {
@@ -311,18 +242,6 @@ func (d *Dispatcher) give(ctx context.Context, offers []offer, lost map[string]b
 		}
 	}
 	return len(claimed), errors.Join(failed, d.giveBack(ctx))
-}
-
-func (d *Dispatcher) selector(ctx context.Context, id string) (label.Selector, error) {
-	if s, ok := d.selectors.Get(id); ok {
-		return s, nil
-	}
-	s, err := queue.Selector(ctx, d.db.Read(), id)
-	if err != nil {
-		return s, err
-	}
-	d.selectors.Add(id, s)
-	return s, nil
 }
 
 // claim takes the offered jobs as of now, in one transaction, lists those that it got, and reads what the frame of each offer needs. A node that

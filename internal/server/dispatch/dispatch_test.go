@@ -195,6 +195,34 @@ func TestAJobWhoseTimeWasUpInTheServersSleepIsGivenOut(t *testing.T) {
 	})
 }
 
+// TestALookWantsMoreThanTheOneBefore is about what a look does not guess: agents that came, a selector that is new, one that
+// nobody asks for now.
+func TestALookWantsMoreThanTheOneBefore(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
+		b := newBench(t, db, hub, fakeSecrets{})
+		gives := func(want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(want, b.pass()); diff != "" {
+				t.Errorf("sent (-want +got):\n%s", diff)
+			}
+		}
+		for _, id := range []string{"1", "2", "3", "4"} {
+			b.register(id, on("linux"))
+		}
+		gives("a 1")
+		hub.agents = append(hub.agents, agent("b", 2, "linux"))
+		gives("b 2", "b 3")
+		b.register("mac", on("mac"))
+		hub.agents = append(hub.agents, agent("c", 1, "mac"), agent("d", 3, "linux"))
+		gives("d 4", "c mac")
+		gives()
+		b.register("5", on("linux", "x64"))
+		b.register("6", on("linux"))
+		gives("d 6")
+	})
+}
+
 func TestPinnedJobsWaitForTheirAgent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}

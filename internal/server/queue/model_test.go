@@ -208,12 +208,14 @@ func (m *machine) Wait(t *rapid.T) { m.now += int64(rapid.IntRange(1, 10).Draw(t
 // Check compares everything that the queue says with the model.
 func (m *machine) Check(t *rapid.T) {
 	held := map[string]int{}
+	pending := false
 	var line []string
 	for job, want := range m.rows {
 		m.compare(t, job, want)
 		if want.held() {
 			held[want.agent]++
 		}
+		pending = pending || want.status == ci.QueuePending
 		if want.status == ci.QueuePending && (want.expires == 0 || want.expires >= m.now) {
 			line = append(line, job)
 		}
@@ -227,14 +229,22 @@ func (m *machine) Check(t *rapid.T) {
 	if d := cmp.Diff(held, got); err != nil || d != "" {
 		t.Fatalf("held (-want +got): %v\n%s", err, d)
 	}
+	var demand queue.Demand
 	var heads []queue.Head
 	var jobs []string
-	err = m.db.Read().All(m.ctx, queue.AskLine(m.sel, m.now, 100, func(h queue.Head) {
+	err = m.db.Read().All(m.ctx, queue.AskDemand(&demand), queue.AskLine(m.sel, m.now, 100, func(h queue.Head) {
 		heads = append(heads, h)
 		jobs = append(jobs, h.JobID)
 	}))
 	if err != nil {
 		t.Fatal(err)
+	}
+	want := queue.Demand{Held: map[string]int{}}
+	if pending {
+		want = queue.Demand{Selectors: []string{m.sel}, Held: held}
+	}
+	if d := cmp.Diff(want, demand); d != "" {
+		t.Fatalf("demanded (-want +got):\n%s", d)
 	}
 	if !slices.IsSortedFunc(heads, queue.Head.Compare) {
 		t.Fatalf("the line is out of order: %+v", heads)

@@ -105,14 +105,27 @@ func (h Head) Compare(other Head) int {
 // Before tells whether the head comes first in the line.
 func (h Head) Before(other Head) bool { return h.Compare(other) < 0 }
 
-// Demanded lists the selectors, by id, that some pending row asks for. It skips from one to the next in the index, so its
-// cost grows with the selectors and not with the rows.
-func Demanded(ctx context.Context, q store.Querier) ([]string, error) {
-	ids, err := store.Texts(ctx, q, demanded+"SELECT id FROM s WHERE id IS NOT NULL")
-	if err != nil {
-		return nil, fmt.Errorf("list demanded selectors: %w", err)
-	}
-	return ids, nil
+// Demand is what the pending rows ask for, and what is in the way.
+type Demand struct {
+	Selectors []string       // that some pending row asks for, by id
+	Held      map[string]int // how many jobs each agent holds that holds some; left out while nothing is pending
+}
+
+// AskDemand asks for what is demanded. It skips from one selector to the next in the index, so its cost grows with the
+// selectors and not with the rows.
+func AskDemand(d *Demand) store.Ask {
+	d.Held = map[string]int{}
+	return store.Ask{Query: selectDemand, Row: func(r store.Row) error {
+		var id string
+		var held int
+		err := r.Scan(&id, &held)
+		if held > 0 {
+			d.Held[id] = held
+		} else {
+			d.Selectors = append(d.Selectors, id)
+		}
+		return err
+	}}
 }
 
 // Heads gives the oldest pending row of every selector that has one.
@@ -159,21 +172,17 @@ func After(ctx context.Context, q store.Querier, h Head) (next Head, ok bool, er
 // Held counts, for every agent that holds jobs, how many.
 func Held(ctx context.Context, q store.Querier) (map[string]int, error) {
 	held := map[string]int{}
-	if err := q.All(ctx, AskHeld(held)); err != nil {
-		return nil, fmt.Errorf("count held jobs: %w", err)
-	}
-	return held, nil
-}
-
-// AskHeld is Held among other questions.
-func AskHeld(held map[string]int) store.Ask {
-	return store.Ask{Query: selectHeld, Row: func(r store.Row) error {
+	err := q.All(ctx, store.Ask{Query: countHeld + heldByAgent, Row: func(r store.Row) error {
 		var agent string
 		var n int
 		err := r.Scan(&agent, &n)
 		held[agent] = n
 		return err
-	}}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("count held jobs: %w", err)
+	}
+	return held, nil
 }
 
 // ByJob reads the row of a job, locked for the transaction.
@@ -278,10 +287,12 @@ claimed_at, ack_deadline, started, recovery_deadline, last_provisioning_error FR
 	// repeats it. They are few, whatever has ended.
 	withAgents = ` WHERE status IN ('dispatched', 'recovering')`
 
+	// It says by the order that the index is to be walked: for a minimum PostgreSQL reads all pending rows where it takes them
+	// for few.
 	demanded = `WITH RECURSIVE s (id) AS (
-    SELECT min(selector_id) FROM dispatch_queue WHERE status = 'pending'
+    SELECT selector_id FROM (SELECT selector_id FROM dispatch_queue WHERE status = 'pending' ORDER BY selector_id LIMIT 1) f
     UNION ALL
-    SELECT (SELECT min(q.selector_id) FROM dispatch_queue q WHERE q.status = 'pending' AND q.selector_id > s.id)
+    SELECT (SELECT q.selector_id FROM dispatch_queue q WHERE q.status = 'pending' AND q.selector_id > s.id ORDER BY q.selector_id LIMIT 1)
     FROM s WHERE s.id IS NOT NULL
 )
 `
@@ -299,5 +310,11 @@ ORDER BY created_at, position, id LIMIT $3`
 	selectAfter = `SELECT id, created_at, position FROM dispatch_queue WHERE status = 'pending' AND selector_id = $1
   AND (created_at, position, id) > ($2, $3, $4) ORDER BY created_at, position, id LIMIT 1`
 
-	selectHeld = `SELECT agent_id, count(*) FROM dispatch_queue` + withAgents + ` GROUP BY agent_id`
+	countHeld   = `SELECT agent_id, count(*) FROM dispatch_queue` + withAgents
+	heldByAgent = ` GROUP BY agent_id`
+
+	// A selector is told from an agent by its count. While nothing is pending there is no name to begin with, so that the
+	// engine does not count what many agents hold for nothing.
+	selectDemand = demanded + `SELECT id, 0 FROM s WHERE id IS NOT NULL UNION ALL
+` + countHeld + ` AND agent_id >= (SELECT '' FROM dispatch_queue WHERE status = 'pending' ORDER BY selector_id LIMIT 1)` + heldByAgent
 )
