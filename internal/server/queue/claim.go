@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"kici/internal/server/store"
 )
@@ -46,6 +47,7 @@ func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, 
 	free, among := "", ""
 	if tx.Dialect == store.Postgres { // the single writer of the other meets no locked row
 		free, among = claimFree, " AND id IN (SELECT free.id FROM free)"
+		offers = padded(offers)
 	}
 	claim := store.Ask{Query: claimRows + store.Places(len(offers), 5, "(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))") + ")" + free +
 		claimRowsSet + among + " RETURNING id",
@@ -64,6 +66,16 @@ func ClaimAll(ctx context.Context, tx *store.Tx, offers []Offer, nodeID string, 
 		return nil, fmt.Errorf("claim jobs: %w", err)
 	}
 	return claimed, nil
+}
+
+// padded adds offers of no job, which find no row, up to one of a few numbers: each number is a statement of its own, and
+// PostgreSQL prepares it on every connection.
+func padded(offers []Offer) []Offer {
+	size := 4
+	for size < len(offers) {
+		size *= 2
+	}
+	return append(slices.Clip(offers), make([]Offer, size-len(offers))...)
 }
 
 const (
