@@ -25,6 +25,7 @@ import (
 type jobSecrets struct {
 	db       *store.DB
 	store    *secrets.Store
+	runs     *engine.Engine
 	contexts *contexts.Store
 	counters *counters
 }
@@ -75,7 +76,7 @@ func (s jobSecrets) grant(ctx context.Context, in engine.Input, known dispatch.K
 	}
 	maps.Copy(g.Secrets, merged.Secrets)
 	if g.RunPublicKey = known.RunPublicKey; g.RunPublicKey == "" {
-		g.RunPublicKey, err = s.store.RunPublicKey(ctx, in.RunID)
+		g.RunPublicKey, err = s.runs.RunPublicKey(ctx, in.RunID)
 	}
 	return g, err
 }

@@ -35,6 +35,10 @@ func (s *Server) RotateKey(ctx context.Context, by secrets.Actor) (out adminwire
 	if err != nil {
 		return out, err
 	}
+	runs, err := s.engine.RotateRunKeys(ctx, s.keys)
+	if err != nil {
+		return out, err
+	}
 	sources, err := s.sources.Rotate(ctx, version)
 	if err != nil {
 		return out, err
@@ -45,7 +49,7 @@ func (s *Server) RotateKey(ctx context.Context, by secrets.Actor) (out adminwire
 	}
 	s.keys.SetVersion(version)
 	out = adminwire.RotatedKey{ReEncrypted: room.Secrets, ReEncryptedConfigs: sources.Done, SkippedConfigs: sources.Skipped,
-		ReEncryptedRunKeys: room.RunKeys.Done, SkippedRunKeys: room.RunKeys.Skipped,
+		ReEncryptedRunKeys: runs.Done, SkippedRunKeys: runs.Skipped,
 		ReEncryptedSecretOutputs: room.RunOutputs.Done, SkippedSecretOutputs: room.RunOutputs.Skipped,
 		ReEncryptedSigningKeys: signing.Done, SkippedSigningKeys: signing.Skipped}
 	s.log.Info("master key rotated", "version", version, "secrets", out.ReEncrypted, "sources", out.ReEncryptedConfigs,

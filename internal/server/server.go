@@ -195,7 +195,7 @@ func (s *Server) runChanged(runID string) {
 
 func (s *Server) openDispatch() (err error) {
 	s.dispatch, err = dispatch.New(dispatch.Deps{DB: s.db, Clock: s.clock, Log: s.log, Hub: s.hub, Engine: s.engine,
-		Secrets: jobSecrets{s.db, s.secrets, s.contexts, s.counters}, Builds: packed{s.cache}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending,
+		Secrets: jobSecrets{s.db, s.secrets, s.engine, s.contexts, s.counters}, Builds: packed{s.cache}, Settings: s.settings.dispatching(s.node.id), Poke: s.pending,
 		AsOf: s.pulse.AsOf})
 	return err
 }

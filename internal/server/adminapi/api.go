@@ -20,8 +20,9 @@ import (
 	"kici/internal/server/store"
 )
 
-// Engine ends runs.
+// Engine ends runs, and knows of their keys.
 type Engine interface {
+	RunKeyMade(ctx context.Context, runID string) (at int64, exists bool, err error)
 	Cancel(ctx context.Context, runID, by, why string, force bool) (engine.CancelResult, error)
 }
 
@@ -56,7 +57,6 @@ type Secrets interface {
 	Purge(ctx context.Context, by secrets.Actor, org string) (deleted int64, err error)
 	Outputs(ctx context.Context, runID, key string) ([]secrets.Output, error)
 	Reveal(ctx context.Context, by secrets.Actor, runID, key string) ([]secrets.Output, error)
-	RunKeyMade(ctx context.Context, runID string) (at int64, exists bool, err error)
 }
 
 // Purge deletes the ended runs of every other routing key.

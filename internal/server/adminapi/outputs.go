@@ -17,11 +17,10 @@ func (a *API) showRunKey(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	vault, err := a.vault()
-	if err != nil {
+	if _, err := a.vault(); err != nil {
 		return answer{}, err
 	}
-	at, exists, err := vault.RunKeyMade(r.Context(), run.RunID)
+	at, exists, err := a.Engine.RunKeyMade(r.Context(), run.RunID)
 	if err != nil {
 		return answer{}, err
 	}

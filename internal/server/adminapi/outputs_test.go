@@ -18,14 +18,14 @@ import (
 // giveOutput stores a secret output of a job as its agent sealed it.
 func giveOutput(t *testing.T, s *rig, run, job, key, value string) {
 	t.Helper()
-	public, err := s.Secrets.RunPublicKey(t.Context(), run)
-	check(t, err)
+	var public, private string
+	check(t, s.DB.Read().QueryRowContext(t.Context(), "SELECT public_key, sealed_private_key FROM execution_runs WHERE run_id = $1", run).Scan(&public, &private))
 	own, err := seal.NewKeyPair()
 	check(t, err)
 	agreed, err := seal.Agree(own.Private, public, seal.RunOutputs)
 	check(t, err)
 	check(t, s.DB.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
-		_, err := s.Secrets.StoreOutputsTx(ctx, tx, run, job, map[string]wire.SecretOutput{key: {AgentPublicKey: own.Public, Encrypted: agreed.Seal([]byte(value))}})
+		_, err := s.Secrets.StoreOutputsTx(ctx, tx, run, job, private, map[string]wire.SecretOutput{key: {AgentPublicKey: own.Public, Encrypted: agreed.Seal([]byte(value))}})
 		return err
 	}))
 }
@@ -38,10 +38,11 @@ func TestSecretOutputsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 		const value = "planted-output-value"
 		const path = "/api/v1/admin/runs/r1/secret-outputs"
 		call(t, s, s.Auditor, "GET", path, nil).want(t, 200, `{"outputs":[]}`)
-		call(t, s, s.Auditor, "GET", "/api/v1/admin/runs/r1/ephemeral-key", nil).want(t, 200, `{"exists":false,"createdAt":null}`)
 		giveOutput(t, s, "r1", "r1-build", "TOKEN", value)
 		giveOutput(t, s, "r1", "r1-test", "OTHER", "v")
 		call(t, s, s.Auditor, "GET", "/api/v1/admin/runs/r1/ephemeral-key", nil).want(t, 200, `{"exists":true,"createdAt":"2026-01-01T00:00:00.000Z"}`)
+		call(t, s, s.Owner, "POST", "/api/v1/admin/runs/r2/cancel", nil).want(t, 200, `"cancelled"`)
+		call(t, s, s.Auditor, "GET", "/api/v1/admin/runs/r2/ephemeral-key", nil).want(t, 200, `{"exists":false,"createdAt":null}`)
 		for _, token := range []string{s.Owner, s.Admin, s.Auditor, s.Scoped} {
 			if got := call(t, s, token, "GET", path, nil).want(t, 200, `"outputKey":"TOKEN","createdAt":"2026-01-01T00:00:00.000Z","value":"***","masked":true}`); strings.Contains(got.body, value) {
 				t.Errorf("unasked, the value is shown: %s", got.body)

@@ -108,7 +108,7 @@ func newRig(t testing.TB, db *store.DB) *rig {
 	s.Tokens, s.Sources, s.Secrets = auth.New(db, clock, log), forge.NewSources(db, keys, clock), secrets.New(db, keys, clock)
 	rules := contexts.New(db, clock, s.Secrets, engine.PendingHolds)
 	s.Engine = engine.New(engine.Deps{DB: db, Clock: clock, Log: log, Settings: settings, Dispatch: service.NewPoke(), Effects: service.NewPoke(), Changed: room.Changed,
-		Contexts: rules})
+		Contexts: rules, Outputs: s.Secrets})
 	reader := git.NewReader(git.Options{})
 	t.Cleanup(reader.Close)
 	in := ingest.New(ingest.Deps{Sources: s.Sources, Inbox: inbox.New(db, clock, service.NewPoke(), inbox.Options{NodeID: "n"}), Clock: clock, Log: log,

@@ -336,9 +336,10 @@ const (
 
 	changeRun = setRun + whileRunOpen
 
-	// The duration counts from the start, or from the birth of a run that never started.
+	// The duration counts from the start, or from the birth of a run that never started. Nothing is sealed for the run any more.
 	endRun = setRun + `,
     completed_at = CAST($12 AS BIGINT),
+    public_key = NULL, sealed_private_key = NULL, key_made_at = NULL,
     duration_ms = CAST($12 AS BIGINT) - coalesce(started_at, $3, created_at),
     log_bytes = (SELECT coalesce(sum(log_bytes), 0) FROM execution_jobs j WHERE j.run_id = execution_runs.run_id)` + whileRunOpen
 

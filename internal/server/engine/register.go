@@ -23,16 +23,19 @@ import (
 // run with the reason. What is to be done also is done in the same transaction, and undoes it where it fails. Errors: ErrRunNotFound
 // when the run to repeat is gone, ErrRepeated when it was repeated a moment ago.
 func (e *Engine) Register(ctx context.Context, r Registration, also ...func(ctx context.Context, tx *store.Tx) error) error {
-	keepKey, err := e.newRunKey(r.Plan.InitFailure)
-	if err != nil {
-		return err
+	var key runKey
+	if r.Plan.InitFailure == nil {
+		var err error
+		if key, err = e.newRunKey(); err != nil { // before the transaction, which keeps others waiting
+			return err
+		}
 	}
 	secrets, err := e.vet(ctx, r)
 	if err != nil {
 		return err
 	}
 	err = e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		if err := e.register(ctx, tx, r, secrets, keepKey); err != nil {
+		if err := e.register(ctx, tx, r, secrets, key); err != nil {
 			return err
 		}
 		return alongside(ctx, tx, also)
@@ -55,14 +58,14 @@ func alongside(ctx context.Context, tx *store.Tx, also []func(ctx context.Contex
 // errRegistered says that a run exists already.
 var errRegistered = errors.New("the run is registered already")
 
-func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, secrets vetted, keepKey func(ctx context.Context, tx *store.Tx, runID string) error) error {
+func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, secrets vetted, key runKey) error {
 	now := e.clock.Millis()
 	if r.ParentRunID != "" {
 		if err := admitRepetition(ctx, tx, r, now); err != nil {
 			return fmt.Errorf("repeat run %s: %w", r.ParentRunID, err)
 		}
 	}
-	if err := insertRun(ctx, tx, r, now); err != nil {
+	if err := insertRun(ctx, tx, r, key, now); err != nil {
 		return err
 	}
 	if err := e.announceRepetition(ctx, tx, r); err != nil {
@@ -75,9 +78,6 @@ func (e *Engine) register(ctx context.Context, tx *store.Tx, r Registration, sec
 	}
 	if failure != nil {
 		return e.stillborn(ctx, tx, r, run, *failure, now)
-	}
-	if err := keepKey(ctx, tx, r.RunID); err != nil {
-		return err
 	}
 	if hold != nil {
 		if err := e.holdRun(ctx, tx, &run, installerOf(r, secrets.install), *hold, now); err != nil {
@@ -263,7 +263,7 @@ func firstContext(p plan.Plan) string {
 func kindOf(j plan.Job) ci.JobKind { return cmp.Or(j.Kind, ci.KindStandard) }
 
 // insertRun writes the row of a run. Where it is there already the transaction fails with errRegistered.
-func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) error {
+func insertRun(ctx context.Context, tx *store.Tx, r Registration, key runKey, now int64) error {
 	var concurrency sql.NullString
 	if r.Plan.Concurrency != nil {
 		raw, err := json.Marshal(r.Plan.Concurrency)
@@ -280,7 +280,8 @@ func insertRun(ctx context.Context, tx *store.Tx, r Registration, now int64) err
 		r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA), nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)),
 		nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)), nullText(ci.CutName(r.Sender)), nullText(ci.CutName(r.TriggeredBy)),
 		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event)), nullText(string(r.Plan.Document)), concurrency,
-		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth, secrets)
+		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth, secrets,
+		nullText(key.public), nullText(key.private))
 	if err != nil {
 		return fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}
@@ -291,7 +292,7 @@ const (
 	insertRunRow = `INSERT INTO execution_runs (run_id, org_id, routing_key, workflow_name, status, provider, repo_identifier, ref, sha,
     delivery_id, request_id, trigger_event, trigger_decision, commit_message, sender, triggered_by, lock_file_source,
     workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode,
-    context, trust_tier, chain_depth, workflow_secrets)
-VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
+    context, trust_tier, chain_depth, workflow_secrets, public_key, sealed_private_key)
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)
 ON CONFLICT (run_id) DO NOTHING`
 )

@@ -2,12 +2,9 @@ package secrets
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	"kici/internal/core/ci"
@@ -19,47 +16,26 @@ import (
 // maxOutputs bounds the secret outputs of one job. Further ones are dropped.
 const maxOutputs = 256
 
-// orphanAge is how old the key of a run is before anybody asks whether its run still goes on.
-const orphanAge = 24 * time.Hour
-
-// runKeyPlace is where private keys of runs lie, for their envelopes.
-const runKeyPlace = "ephemeral-private-key"
+// RunKeyPlace is where private keys of runs lie, for their envelopes.
+const RunKeyPlace = "ephemeral-private-key"
 
 func outputPlace(runID string) string { return "secret-output:" + runID }
 
-// NewRunKey makes the key pair of a run that is about to begin, and gives what keeps it once the run has its id. Making it takes
-// longer than a transaction should. Without a keyring there is nothing to keep, and keep is nil.
-func (s *Store) NewRunKey() (keep func(ctx context.Context, tx *store.Tx, runID string) error, err error) {
+// NewRunKey makes the key pair of a run, for which agents seal its secret outputs: the public half is the base64 of its
+// SubjectPublicKeyInfo, the private one is sealed. Making it takes longer than a transaction should. Without a keyring both
+// are "".
+func (s *Store) NewRunKey() (public, private string, err error) {
 	if s.keys == nil {
-		return nil, nil
+		return "", "", nil
 	}
-	k, err := s.newRunKey()
-	if err != nil {
-		return nil, fmt.Errorf("make the key of a run: %w", err)
-	}
-	return func(ctx context.Context, tx *store.Tx, runID string) error {
-		if err := s.keepRunKey(ctx, tx, runID, k); err != nil {
-			return fmt.Errorf("keep the key of run %s: %w", runID, err)
-		}
-		return nil
-	}, nil
-}
-
-// RunPublicKey gives the key for which agents seal the secret outputs of a run: base64 of its SubjectPublicKeyInfo. A run that
-// has none, since its end took it or its server had no keyring when it began, is given one; whatever node asks, it has one.
-func (s *Store) RunPublicKey(ctx context.Context, runID string) (string, error) {
-	if s.keys == nil {
-		return "", ErrNotConfigured
-	}
-	var public string
-	err := s.db.Read().QueryRowContext(ctx, selectPublicKey, runID).Scan(&public)
-	if errors.Is(err, sql.ErrNoRows) {
-		public, err = s.giveRunKey(ctx, runID)
+	pair, err := seal.NewKeyPair()
+	if err == nil {
+		private, _, err = s.keys.Seal([]byte(pair.Private), RunKeyPlace)
 	}
 	if err != nil {
-		return "", fmt.Errorf("key of run %s: %w", runID, err)
+		return "", "", fmt.Errorf("make the key of a run: %w", err)
 	}
-	return public, nil
+	return pair.Public, private, nil
 }
 
 // AskForJob asks for the key of a job's run, "" when it has none yet, and whether the job's organisation has secrets that all of
@@ -68,54 +44,19 @@ func AskForJob(jobID string, public *string, flat *bool) store.Ask {
 	return store.Ask{Query: selectForJob, Args: []any{jobID, DefaultScope, sentinel}, Row: func(r store.Row) error { return r.Scan(public, flat) }}
 }
 
-// runKey is a key pair of a run, the private half as it is stored.
-type runKey struct {
-	public   string
-	envelope string
-	version  int64
-}
-
-func (s *Store) newRunKey() (runKey, error) {
-	pair, err := seal.NewKeyPair()
-	if err != nil {
-		return runKey{}, err
-	}
-	envelope, version, err := s.keys.Seal([]byte(pair.Private), runKeyPlace)
-	return runKey{pair.Public, envelope, version}, err
-}
-
-func (s *Store) giveRunKey(ctx context.Context, runID string) (public string, err error) {
-	k, err := s.newRunKey()
-	if err != nil {
-		return "", err
-	}
-	err = s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		if err := s.keepRunKey(ctx, tx, runID, k); err != nil {
-			return err
-		}
-		return tx.QueryRowContext(ctx, selectPublicKey, runID).Scan(&public) // another node may have been faster
-	})
-	return public, err
-}
-
-// keepRunKey stores a key, unless the run has one.
-func (s *Store) keepRunKey(ctx context.Context, tx *store.Tx, runID string, k runKey) error {
-	return tx.Do(ctx, insertRunKey, runID, k.public, k.envelope, k.version, s.clock.Millis())
-}
-
-// StoreOutputsTx takes the secret outputs that a job's agent sealed for its run, and keeps them for the jobs that need
-// it. What cannot be decrypted, named or kept is dropped, since a job that succeeded does not fail for it; the names come
-// back, sorted.
-func (s *Store) StoreOutputsTx(ctx context.Context, tx *store.Tx, runID, jobID string, sealed map[string]wire.SecretOutput) (dropped []string, err error) {
+// StoreOutputsTx takes the secret outputs that a job's agent sealed for the key of its run, and keeps them for the jobs that
+// need it. What cannot be decrypted, named or kept is dropped, since a job that succeeded does not fail for it; the names
+// come back, sorted.
+func (s *Store) StoreOutputsTx(ctx context.Context, tx *store.Tx, runID, jobID, runKey string, sealed map[string]wire.SecretOutput) (dropped []string, err error) {
 	keys := slices.Sorted(maps.Keys(sealed))
-	private, ok, err := s.privateKey(ctx, tx, runID)
-	if err != nil {
-		return nil, fmt.Errorf("store secret outputs of job %s: %w", jobID, err)
-	}
-	if !ok {
+	if s.keys == nil {
 		return keys, nil
 	}
-	open := opener{private: private, agreed: map[string]seal.Agreement{}}
+	private, err := s.keys.Open(runKey, RunKeyPlace)
+	if err != nil {
+		return keys, nil
+	}
+	open := opener{private: string(private), agreed: map[string]seal.Agreement{}}
 	for i, key := range keys {
 		value, err := open.output(key, sealed[key])
 		if err != nil || i >= maxOutputs {
@@ -127,23 +68,6 @@ func (s *Store) StoreOutputsTx(ctx context.Context, tx *store.Tx, runID, jobID s
 		}
 	}
 	return dropped, nil
-}
-
-// privateKey opens the private key of a run; ok is false when there is none that can be opened.
-func (s *Store) privateKey(ctx context.Context, tx *store.Tx, runID string) (private string, ok bool, err error) {
-	if s.keys == nil {
-		return "", false, nil
-	}
-	var envelope string
-	err = tx.QueryRowContext(ctx, selectPrivateKey, runID).Scan(&envelope)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, err
-	}
-	plain, err := s.keys.Open(envelope, runKeyPlace)
-	return string(plain), err == nil, nil
 }
 
 func (s *Store) putOutput(ctx context.Context, tx *store.Tx, runID, jobID, key string, value []byte) error {
@@ -236,78 +160,24 @@ func (s *Store) chooseOutputs(ctx context.Context, runID string, jobs []string) 
 	return chosen, rows.Err()
 }
 
-// ForgetRunTx deletes the key and the secret outputs of a run, in the transaction that ends it. Their names stay as long as
-// the run is kept; see Names.
+// ForgetRunTx deletes the secret outputs of a run, in the transaction that ends it. Their names stay as long as the run is
+// kept; see Names.
 func (s *Store) ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) error {
-	for _, statement := range []string{deleteRunKey, deleteOutputs} {
-		if err := tx.Do(ctx, statement, runID); err != nil {
-			return fmt.Errorf("forget secrets of run %s: %w", runID, err)
-		}
+	if err := tx.Do(ctx, deleteOutputs, runID); err != nil {
+		return fmt.Errorf("forget secrets of run %s: %w", runID, err)
 	}
 	return nil
 }
 
-// ForgetOrphans deletes what runs left behind whose end deleted nothing: a job that was given out in the moment of the
-// end makes a key again. over tells whether a run has ended; only keys that are a day old are asked about, batch at a
-// time.
-func (s *Store) ForgetOrphans(ctx context.Context, batch int, over func(ctx context.Context, runID string) (bool, error)) error {
-	before := s.clock().Add(-orphanAge).UnixMilli()
-	for last := ""; ; {
-		runs, err := s.oldKeys(ctx, before, last, batch)
-		if err != nil {
-			return fmt.Errorf("find keys of runs that are over: %w", err)
-		}
-		for _, runID := range runs {
-			ended, err := over(ctx, runID)
-			if err != nil {
-				return fmt.Errorf("find keys of runs that are over: %w", err)
-			}
-			if !ended {
-				continue
-			}
-			if err := s.db.Write(ctx, func(ctx context.Context, tx *store.Tx) error { return s.ForgetRunTx(ctx, tx, runID) }); err != nil {
-				return err
-			}
-		}
-		if len(runs) < batch {
-			return nil
-		}
-		last = runs[len(runs)-1]
-	}
-}
-
-func (s *Store) oldKeys(ctx context.Context, before int64, after string, batch int) (runs []string, err error) {
-	rows, err := s.db.Read().QueryContext(ctx, selectOldKeys, before, after, batch)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var runID string
-		if err := rows.Scan(&runID); err != nil {
-			return nil, err
-		}
-		runs = append(runs, runID)
-	}
-	return runs, rows.Err()
-}
-
 const (
-	selectPublicKey = `SELECT public_key FROM run_ephemeral_keys WHERE run_id = $1`
-	selectForJob    = `SELECT coalesce(k.public_key, ''),
+	selectForJob = `SELECT coalesce(r.public_key, ''),
 		EXISTS (SELECT 1 FROM scoped_secrets s WHERE s.org_id = r.org_id AND s.scope = $2 AND s.key <> $3)
-		FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id LEFT JOIN run_ephemeral_keys k ON k.run_id = j.run_id
-		WHERE j.job_id = $1`
-	selectPrivateKey = `SELECT encrypted_private_key FROM run_ephemeral_keys WHERE run_id = $1`
-	insertRunKey     = `INSERT INTO run_ephemeral_keys (run_id, public_key, encrypted_private_key, key_version, created_at)
-		VALUES ($1, $2, $3, $4, $5) ON CONFLICT (run_id) DO NOTHING`
+		FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id WHERE j.job_id = $1`
 	upsertOutput = `INSERT INTO run_secret_outputs (run_id, job_id, output_key, encrypted_value, key_version, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (run_id, job_id, output_key) DO UPDATE SET encrypted_value = $4, key_version = $5, created_at = $6`
 	insertOutputName = `INSERT INTO run_secret_output_names (run_id, job_id, output_key) VALUES ($1, $2, $3)
 		ON CONFLICT (run_id, job_id, output_key) DO NOTHING`
 	selectOutputs = `SELECT job_id, output_key, encrypted_value FROM run_secret_outputs WHERE run_id = $1`
-	deleteRunKey  = `DELETE FROM run_ephemeral_keys WHERE run_id = $1`
 	deleteOutputs = `DELETE FROM run_secret_outputs WHERE run_id = $1`
-	selectOldKeys = `SELECT run_id FROM run_ephemeral_keys WHERE created_at < $1 AND run_id > $2 ORDER BY run_id LIMIT $3`
 )

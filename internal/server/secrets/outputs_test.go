@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,22 +35,32 @@ func sealFor(t testing.TB, runPublicKey string, outputs map[string]string) map[s
 	return sealed
 }
 
-func publicKey(t testing.TB, s *Store, run string) string {
+// pair is a key pair of a run, its private half sealed.
+type pair struct{ public, private string }
+
+func newPair(t testing.TB, s *Store) (p pair) {
 	t.Helper()
-	key, err := s.RunPublicKey(t.Context(), run)
-	if err != nil {
+	var err error
+	if p.public, p.private, err = s.NewRunKey(); err != nil {
 		t.Fatal(err)
 	}
-	return key
+	return p
 }
 
-func storeOutputs(t *testing.T, s *Store, run, job string, sealed map[string]wire.SecretOutput) (dropped []string) {
+func storeOutputs(t *testing.T, s *Store, run, job string, key pair, sealed map[string]wire.SecretOutput) (dropped []string) {
 	t.Helper()
 	must(t, s.db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) (err error) {
-		dropped, err = s.StoreOutputsTx(ctx, tx, run, job, sealed)
+		dropped, err = s.StoreOutputsTx(ctx, tx, run, job, key.private, sealed)
 		return err
 	}))
 	return dropped
+}
+
+// giveOutputs stores outputs of a run as they come from an agent.
+func giveOutputs(t *testing.T, s *Store, run string, outputs map[string]string) (dropped []string) {
+	t.Helper()
+	key := newPair(t, s)
+	return storeOutputs(t, s, run, "job", key, sealFor(t, key.public, outputs))
 }
 
 func forgetRun(t *testing.T, s *Store, run string) {
@@ -77,16 +85,16 @@ func outputNames(t *testing.T, s *Store, run, key string) (names []string) {
 func TestOutputsReachDependantsInTheOrderOfTheirNeeds(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s, ctx := newStore(t, db), t.Context()
-		key := publicKey(t, s, "run")
-		if raw, err := base64.StdEncoding.DecodeString(key); err != nil || len(raw) != 44 {
-			t.Fatalf("public key %q is not the base64 of 44 bytes", key)
+		key := newPair(t, s)
+		if raw, err := base64.StdEncoding.DecodeString(key.public); err != nil || len(raw) != 44 {
+			t.Fatalf("public key %q is not the base64 of 44 bytes", key.public)
 		}
 		for job, outputs := range map[string]map[string]string{
 			"a": {"TOKEN": "of a", "A": "é\n\x00"},
 			"b": {"TOKEN": "of b", "EMPTY": ""},
 			"c": {"TOKEN": "of c"},
 		} {
-			if dropped := storeOutputs(t, s, "run", job, sealFor(t, key, outputs)); len(dropped) != 0 {
+			if dropped := storeOutputs(t, s, "run", job, key, sealFor(t, key.public, outputs)); len(dropped) != 0 {
 				t.Errorf("job %s: dropped %q", job, dropped)
 			}
 		}
@@ -121,14 +129,10 @@ func TestTheWorkedExampleOfTheProtocol(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStore(t, db)
 		der := append([]byte("\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x6e\x04\x22\x04\x20"), strings.Repeat("\x11", 32)...)
-		private, version, err := s.keys.Seal([]byte(base64.StdEncoding.EncodeToString(der)), "ephemeral-private-key")
+		private, _, err := s.keys.Seal([]byte(base64.StdEncoding.EncodeToString(der)), "ephemeral-private-key")
 		must(t, err)
 		const public = "MCowBQYDK2VuAyEAe06Qm75//kTEZaIgA31gjuNYl9Me+XLwf3SJLLD3PxM="
-		exec(t, db, insertRunKey, "run", public, private, version, int64(1))
-		if got := publicKey(t, s, "run"); got != public {
-			t.Errorf("public key %s, want %s", got, public)
-		}
-		dropped := storeOutputs(t, s, "run", "job", map[string]wire.SecretOutput{"TOKEN": {
+		dropped := storeOutputs(t, s, "run", "job", pair{public, private}, map[string]wire.SecretOutput{"TOKEN": {
 			AgentPublicKey: "MCowBQYDK2VuAyEAD6poTtKIZ7l/Smot7l34zpdOdrcBjj8iocTPJnhXDyA=",
 			Encrypted:      "AAECAwQFBgcICQoLYAbKnUVmpS1zsZ2X48WHjP6jfa585cBHyDoyqWc=",
 		}})
@@ -142,13 +146,13 @@ func TestTheWorkedExampleOfTheProtocol(t *testing.T) {
 func TestWhatCannotBeKeptIsDroppedAndTheRestStays(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStore(t, db)
-		key, other := publicKey(t, s, "run"), publicKey(t, s, "other")
-		sealed := sealFor(t, key, map[string]string{"GOOD": "v", "": "v", "nul\x00": "v", strings.Repeat("n", maxName+1): "v",
+		key, other := newPair(t, s), newPair(t, s)
+		sealed := sealFor(t, key.public, map[string]string{"GOOD": "v", "": "v", "nul\x00": "v", strings.Repeat("n", maxName+1): "v",
 			"LARGE": strings.Repeat("v", MaxValue+1), "LARGEST": strings.Repeat("v", MaxValue), "BINARY": "\xff"})
-		sealed["FOREIGN"] = sealFor(t, other, map[string]string{"FOREIGN": "v"})["FOREIGN"]
+		sealed["FOREIGN"] = sealFor(t, other.public, map[string]string{"FOREIGN": "v"})["FOREIGN"]
 		sealed["BROKEN"] = wire.SecretOutput{AgentPublicKey: sealed["GOOD"].AgentPublicKey, Encrypted: "AAAA"}
 		sealed["NOKEY"] = wire.SecretOutput{AgentPublicKey: "!", Encrypted: sealed["GOOD"].Encrypted}
-		dropped := storeOutputs(t, s, "run", "job", sealed)
+		dropped := storeOutputs(t, s, "run", "job", key, sealed)
 		want := []string{"", "BINARY", "BROKEN", "FOREIGN", "LARGE", "NOKEY", strings.Repeat("n", maxName+1), "nul\x00"}
 		if diff := cmp.Diff(want, dropped); diff != "" {
 			t.Errorf("dropped (- want, + got):\n%s", diff)
@@ -166,7 +170,7 @@ func TestAJobKeepsABoundedNumberOfOutputs(t *testing.T) {
 		for i := range maxOutputs + 2 {
 			outputs[fmt.Sprintf("K%03d", i)] = "v"
 		}
-		dropped := storeOutputs(t, s, "run", "job", sealFor(t, publicKey(t, s, "run"), outputs))
+		dropped := giveOutputs(t, s, "run", outputs)
 		if diff := cmp.Diff([]string{"K256", "K257"}, dropped); diff != "" {
 			t.Error(diff)
 		}
@@ -176,40 +180,11 @@ func TestAJobKeepsABoundedNumberOfOutputs(t *testing.T) {
 func TestOutputsOfARunWithoutAKeyAreDropped(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStore(t, db)
-		sealed := sealFor(t, publicKey(t, s, "run"), map[string]string{"A": "v", "B": "v"})
-		forgetRun(t, s, "run")
-		if diff := cmp.Diff([]string{"A", "B"}, storeOutputs(t, s, "run", "job", sealed)); diff != "" {
-			t.Error(diff)
-		}
-		publicKey(t, s, "run")
-		exec(t, db, `UPDATE run_ephemeral_keys SET encrypted_private_key = 'AAAA'`)
-		if diff := cmp.Diff([]string{"A", "B"}, storeOutputs(t, s, "run", "job", sealed)); diff != "" {
-			t.Errorf("with a key that cannot be read: %s", diff)
-		}
-	})
-}
-
-func TestNodesAgreeOnTheKeyOfARun(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		var keys [8]string
-		var wg sync.WaitGroup
-		for i := range keys {
-			wg.Go(func() {
-				key, err := newStore(t, db).RunPublicKey(context.Background(), "run")
-				if err != nil {
-					t.Error(err)
-				}
-				keys[i] = key
-			})
-		}
-		wg.Wait()
-		for _, key := range keys {
-			if key == "" || key != keys[0] {
-				t.Fatalf("nodes have different keys: %q", keys)
+		sealed := sealFor(t, newPair(t, s).public, map[string]string{"A": "v", "B": "v"})
+		for _, private := range []string{"", "AAAA", newPair(t, s).private} {
+			if diff := cmp.Diff([]string{"A", "B"}, storeOutputs(t, s, "run", "job", pair{private: private}, sealed)); diff != "" {
+				t.Errorf("by the key %q: %s", private, diff)
 			}
-		}
-		if publicKey(t, newStore(t, db), "other") == keys[0] {
-			t.Error("two runs share a key")
 		}
 	})
 }
@@ -217,77 +192,22 @@ func TestNodesAgreeOnTheKeyOfARun(t *testing.T) {
 func TestOutputsAtRestAreBoundToTheirRun(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s, ctx := newStore(t, db), t.Context()
-		storeOutputs(t, s, "run", "job", sealFor(t, publicKey(t, s, "run"), map[string]string{"TOKEN": "hunter2"}))
+		giveOutputs(t, s, "run", map[string]string{"TOKEN": "hunter2"})
 		exec(t, db, `UPDATE run_secret_outputs SET run_id = 'stolen'`)
 		_, err := s.OutputsOf(ctx, "stolen", []string{"job"})
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("an output that was moved to another run: %v", err)
 		}
-		if _, err := New(db, nil, s.clock).RunPublicKey(ctx, "new"); err == nil {
-			t.Error("a key without a master key")
+		if public, private, err := New(db, nil, s.clock).NewRunKey(); public != "" || private != "" || err != nil {
+			t.Errorf("without a master key: %q, %q, %v", public, private, err)
 		}
 	})
-}
-
-func TestARunThatEndedLeavesNothing(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		now := start
-		s := New(db, keyring(t, keyA, ""), func() time.Time { return now })
-		for _, run := range []string{"ended", "orphan-1", "orphan-2", "orphan-3", "long"} {
-			storeOutputs(t, s, run, "job", sealFor(t, publicKey(t, s, run), map[string]string{"TOKEN": "v"}))
-		}
-		forgetRun(t, s, "ended")
-		over := func(_ context.Context, run string) (bool, error) { return strings.HasPrefix(run, "orphan"), nil }
-		must(t, s.ForgetOrphans(t.Context(), 2, over))
-		if diff := cmp.Diff([]string{"long", "orphan-1", "orphan-2", "orphan-3"}, runsLeft(t, s)); diff != "" {
-			t.Errorf("before a day is over:\n%s", diff)
-		}
-		now = now.Add(orphanAge + time.Millisecond)
-		storeOutputs(t, s, "orphan-young", "job", sealFor(t, publicKey(t, s, "orphan-young"), map[string]string{"TOKEN": "v"}))
-		must(t, s.ForgetOrphans(t.Context(), 2, over))
-		if diff := cmp.Diff([]string{"long", "orphan-young"}, runsLeft(t, s)); diff != "" {
-			t.Errorf("after a day:\n%s", diff)
-		}
-	})
-}
-
-// runsLeft lists the runs of which a key or an output is kept.
-func runsLeft(t *testing.T, s *Store) []string {
-	t.Helper()
-	runs, err := s.texts(t.Context(), `SELECT run_id FROM run_ephemeral_keys UNION SELECT run_id FROM run_secret_outputs`)
-	must(t, err)
-	return runs
-}
-
-// BenchmarkRunKey is what every run pays for its key, and what each later dispatch of it does.
-func BenchmarkRunKey(b *testing.B) {
-	for _, engine := range []struct {
-		name string
-		open func(testing.TB) *store.DB
-	}{{"sqlite", storetest.SQLite}, {"postgres", storetest.Postgres}} {
-		keys, err := seal.NewKeyring(keyA, "")
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run("made/"+engine.name, func(b *testing.B) {
-			s := New(engine.open(b), keys, time.Now)
-			for i := 0; b.Loop(); i++ {
-				publicKey(b, s, fmt.Sprint("run-", i))
-			}
-		})
-		b.Run("read/"+engine.name, func(b *testing.B) {
-			s := New(engine.open(b), keys, time.Now)
-			for b.Loop() {
-				publicKey(b, s, "run")
-			}
-		})
-	}
 }
 
 func TestRevealingOutputsIsAuditedAndTellsWhatCannotBeRead(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s, ctx := newStore(t, db), t.Context()
-		storeOutputs(t, s, "run", "job", sealFor(t, publicKey(t, s, "run"), map[string]string{"TOKEN": "hunter2", "OTHER": "v", "LOST": "v"}))
+		giveOutputs(t, s, "run", map[string]string{"TOKEN": "hunter2", "OTHER": "v", "LOST": "v"})
 		exec(t, db, `UPDATE run_secret_outputs SET encrypted_value = 'AAAA' WHERE output_key = 'LOST'`)
 		by := Actor{UserID: "tok", Role: "admin", RoutingKey: "k"}
 		all, err := s.Reveal(ctx, by, "run", "")
@@ -321,17 +241,11 @@ func TestRevealingOutputsIsAuditedAndTellsWhatCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestTheEndOfARunTakesValuesAndKeyAndLeavesNames(t *testing.T) {
+func TestTheEndOfARunTakesValuesAndLeavesNames(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStore(t, db)
-		storeOutputs(t, s, "run", "job", sealFor(t, publicKey(t, s, "run"), map[string]string{"TOKEN": "v"}))
-		if at, exists, err := s.RunKeyMade(t.Context(), "run"); at != start.UnixMilli() || !exists || err != nil {
-			t.Errorf("key at %d, %v, %v", at, exists, err)
-		}
+		giveOutputs(t, s, "run", map[string]string{"TOKEN": "v"})
 		forgetRun(t, s, "run")
-		if _, exists, err := s.RunKeyMade(t.Context(), "run"); exists || err != nil {
-			t.Errorf("key after the end: %v, %v", exists, err)
-		}
 		names := func() []string {
 			names, err := s.texts(t.Context(), `SELECT job_id || '/' || output_key FROM run_secret_output_names`)
 			must(t, err)

@@ -3,8 +3,6 @@ package secrets
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -68,18 +66,6 @@ func (s *Store) Reveal(ctx context.Context, by Actor, runID, key string) ([]Outp
 	return all, nil
 }
 
-// RunKeyMade tells when the key of a run was made, exists=false when the run has none, as after its end.
-func (s *Store) RunKeyMade(ctx context.Context, runID string) (at int64, exists bool, err error) {
-	err = s.db.Read().QueryRowContext(ctx, selectKeyMade, runID).Scan(&at)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, false, nil
-	}
-	if err != nil {
-		return 0, false, fmt.Errorf("key of run %s: %w", runID, err)
-	}
-	return at, true, nil
-}
-
 // Names keeps how the secret outputs of runs are called, which may be told when their values are long gone.
 type Names struct{}
 
@@ -94,6 +80,5 @@ func (Names) ForgetRunTx(ctx context.Context, tx *store.Tx, runID string) error 
 const (
 	selectOutputList = `SELECT job_id, output_key, encrypted_value, created_at FROM run_secret_outputs
 		WHERE run_id = $1 AND ($2 = '' OR output_key = $2)`
-	selectKeyMade     = `SELECT created_at FROM run_ephemeral_keys WHERE run_id = $1`
 	deleteOutputNames = `DELETE FROM run_secret_output_names WHERE run_id = $1`
 )

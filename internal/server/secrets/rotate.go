@@ -29,7 +29,9 @@ type Sealed struct {
 	Update string
 	Keys   int                       // columns of the key
 	Place  func(key []string) string // for which the envelope was sealed
-	Latest string                    // reads the highest version there is
+	// Latest reads the highest version there is. It is "" where rows say none: the statements take none then, and what stands
+	// behind it in their order moves up.
+	Latest string
 }
 
 // Resealed counts the values of a table.
@@ -48,13 +50,13 @@ type sealedRow struct {
 // was interrupted goes on with the next call. What cannot be read is skipped.
 func (t Sealed) Rotate(ctx context.Context, db *store.DB, keys Resealer, version int64) (total Resealed, err error) {
 	for after := make([]string, t.Keys); after != nil; {
+		rows, err := t.page(ctx, db.Read(), version, after) // a long look for a few rows keeps no writer waiting
+		if err != nil {
+			return total, err
+		}
 		var part Resealed
-		err := db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
+		err = db.Write(ctx, func(ctx context.Context, tx *store.Tx) error {
 			part = Resealed{}
-			rows, err := t.page(ctx, tx, version, after)
-			if err != nil {
-				return err
-			}
 			for _, row := range rows {
 				err := t.reseal(ctx, tx, keys, version, row)
 				switch {
@@ -66,12 +68,12 @@ func (t Sealed) Rotate(ctx context.Context, db *store.DB, keys Resealer, version
 					part.Done++
 				}
 			}
-			after = next(rows)
 			return nil
 		})
 		if err != nil {
 			return total, err
 		}
+		after = next(rows)
 		total.Done, total.Skipped = total.Done+part.Done, total.Skipped+part.Skipped
 	}
 	return total, nil
@@ -102,12 +104,12 @@ func next(rows []sealedRow) []string {
 	return rows[len(rows)-1].key
 }
 
-func (t Sealed) page(ctx context.Context, tx *store.Tx, version int64, after []string) ([]sealedRow, error) {
-	args := []any{version, resealBatch}
+func (t Sealed) page(ctx context.Context, q store.Querier, version int64, after []string) ([]sealedRow, error) {
+	args := append(t.versioned(version), resealBatch)
 	for _, k := range after {
 		args = append(args, k)
 	}
-	rows, err := tx.QueryContext(ctx, t.Page, args...)
+	rows, err := q.QueryContext(ctx, t.Page, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -132,11 +134,19 @@ func (t Sealed) reseal(ctx context.Context, tx *store.Tx, keys Resealer, version
 	if err != nil {
 		return err
 	}
-	args := []any{envelope, version, r.envelope}
+	args := append([]any{envelope}, append(t.versioned(version), r.envelope)...)
 	for _, k := range r.key {
 		args = append(args, k)
 	}
 	return tx.Do(ctx, t.Update, args...)
+}
+
+// versioned is the version where the statements take one.
+func (t Sealed) versioned(version int64) []any {
+	if t.Latest == "" {
+		return nil
+	}
+	return []any{version}
 }
 
 // Version is the highest version of a key in the table, 0 when it is empty.
@@ -149,13 +159,12 @@ func (t Sealed) Version(ctx context.Context, db *store.DB) (int64, error) {
 // Rotated counts what of this room was sealed anew.
 type Rotated struct {
 	Secrets    int
-	RunKeys    Resealed
 	RunOutputs Resealed
 }
 
 // KeyVersion is the highest version of a key in the tables of this room, 0 when they are empty.
 func (s *Store) KeyVersion(ctx context.Context) (version int64, err error) {
-	for _, t := range []Sealed{sealedSecrets, sealedRunKeys, sealedOutputs} {
+	for _, t := range []Sealed{sealedSecrets, sealedOutputs} {
 		v, err := t.Version(ctx, s.db)
 		if err != nil {
 			return 0, fmt.Errorf("read key versions: %w", err)
@@ -176,9 +185,6 @@ func (s *Store) Rotate(ctx context.Context, by Actor, version int64) (r Rotated,
 	if err != nil {
 		return r, err
 	}
-	if r.RunKeys, err = sealedRunKeys.Rotate(ctx, s.db, s.keys, version); err != nil {
-		return r, fmt.Errorf("rotate keys of runs: %w", err)
-	}
 	if r.RunOutputs, err = sealedOutputs.Rotate(ctx, s.db, s.keys, version); err != nil {
 		return r, fmt.Errorf("rotate secret outputs: %w", err)
 	}
@@ -192,12 +198,6 @@ var (
 		Update: `UPDATE scoped_secrets SET encrypted_value = $1, key_version = $2
 			WHERE encrypted_value = $3 AND org_id = $4 AND scope = $5 AND key = $6`,
 		Place: func(key []string) string { return place(key[0], key[1], key[2]) }}
-
-	sealedRunKeys = Sealed{Keys: 1, Latest: `SELECT max(key_version) FROM run_ephemeral_keys`,
-		Page: `SELECT run_id, encrypted_private_key FROM run_ephemeral_keys WHERE key_version < $1 AND run_id > $3 ORDER BY run_id LIMIT $2`,
-		Update: `UPDATE run_ephemeral_keys SET encrypted_private_key = $1, key_version = $2
-			WHERE encrypted_private_key = $3 AND run_id = $4`,
-		Place: func([]string) string { return runKeyPlace }}
 
 	sealedOutputs = Sealed{Keys: 3, Latest: `SELECT max(key_version) FROM run_secret_outputs`,
 		Page: `SELECT run_id, job_id, output_key, encrypted_value FROM run_secret_outputs
