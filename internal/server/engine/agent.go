@@ -185,7 +185,7 @@ func (e *Engine) Connected(ctx context.Context, agentID string, inFlight []wire.
 // returned settles one job of an agent that registers, and repeats the answers that it may have missed.
 func (e *Engine) returned(ctx context.Context, jobID string, r lifecycle.Return) error {
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		run, job, err := lockJob(ctx, tx, jobID)
+		run, job, err := lockJob(ctx, tx, jobID, nil)
 		if err != nil {
 			return err
 		}

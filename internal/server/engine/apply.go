@@ -38,12 +38,24 @@ func (e *Engine) apply(ctx context.Context, tx *store.Tx, run lifecycle.Run, out
 type ahead struct {
 	stands     standing
 	dependants []lifecycle.Job
+	alone      bool // the run has no other job
+	stepsLeft  bool // something of its steps is still to be stored: one goes on, or has a result
 }
 
+// into takes the standingColumns and the endingColumns.
+func (a *ahead) into() []any { return append(a.stands.into(), &a.alone, &a.stepsLeft) }
+
+// asks asks for what lockJob does not bring.
 func (a *ahead) asks(jobID string) []store.Ask {
+	summaries := askSummaries(&a.stands, "run_id = (SELECT run_id FROM execution_jobs WHERE job_id = $1)", jobID)
+	summaries.Idle = func() bool { return a.stands.open || a.alone }
+	return []store.Ask{summaries, a.askDependants(jobID)}
+}
+
+func (a *ahead) askDependants(jobID string) store.Ask {
 	dependants := askJobs(&a.dependants, selectDependants, jobID)
 	dependants.Idle = func() bool { return !a.stands.open } // who waits for it is open
-	return append(askStanding(&a.stands, jobID), dependants)
+	return dependants
 }
 
 // applyAhead is apply for the end of one job of which is known ahead what it concerns. It may be nil.
@@ -53,13 +65,16 @@ func (e *Engine) applyAhead(ctx context.Context, tx *store.Tx, run lifecycle.Run
 	var ended []lifecycle.Job
 	var news endings
 	var begun *lifecycle.RunChange
-	held := known == nil || known.stands.holds
+	loose := anyLoose
+	if known != nil {
+		loose = looseEnds{holds: known.stands.holds, steps: known.stepsLeft}
+	}
 	for _, o := range outcomes {
 		if o.Run.Begins() && len(o.Ended) > 0 { // it may end as well, and then one change tells both
 			begun, o.Run = o.Run, nil
 			run.Begin(*begun)
 		}
-		if err := e.admit(ctx, tx, &run, &o, held, now); err != nil {
+		if err := e.admit(ctx, tx, &run, &o, loose, now); err != nil {
 			return err
 		}
 		ended = append(ended, o.Ended...)
@@ -71,7 +86,7 @@ func (e *Engine) applyAhead(ctx context.Context, tx *store.Tx, run lifecycle.Run
 	// What the first end concerns, and how the run stands, is asked at once; how it stands once more when that ends more.
 	if known == nil {
 		known = &ahead{}
-		if err := tx.All(ctx, known.asks(ended[0].ID)...); err != nil {
+		if err := tx.All(ctx, append(askStanding(&known.stands, run.ID), known.askDependants(ended[0].ID))...); err != nil {
 			return fmt.Errorf("load what the end of job %s concerns: %w", ended[0].ID, err)
 		}
 	}
@@ -86,7 +101,7 @@ func (e *Engine) applyAhead(ctx context.Context, tx *store.Tx, run lifecycle.Run
 		known = nil
 		news.jobs = append(news.jobs, a.Job)
 		follow := lifecycle.Ended(a, now)
-		if err := e.admit(ctx, tx, &run, &follow, true, now); err != nil {
+		if err := e.admit(ctx, tx, &run, &follow, anyLoose, now); err != nil {
 			return err
 		}
 		ended, more = append(ended, follow.Ended...), more || len(follow.Ended) > 0
@@ -100,27 +115,35 @@ func (e *Engine) applyAhead(ctx context.Context, tx *store.Tx, run lifecycle.Run
 	return e.settle(ctx, tx, run, stands, begun, news, now)
 }
 
+// looseEnds are what there may be that ends with a job.
+type looseEnds struct {
+	holds bool // something in the run waits for somebody
+	steps bool // see ahead.stepsLeft
+}
+
+// anyLoose is what has to be supposed without a look.
+var anyLoose = looseEnds{holds: true, steps: true}
+
 // admit stores an outcome, without the jobs that their gates do not let into the queue.
-func (e *Engine) admit(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o *lifecycle.Outcome, held bool, now int64) error {
+func (e *Engine) admit(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o *lifecycle.Outcome, loose looseEnds, now int64) error {
 	if err := e.atDoor(ctx, tx, o, now); err != nil {
 		return err
 	}
-	return e.storeOutcome(ctx, tx, run, *o, held, now)
+	return e.storeOutcome(ctx, tx, run, *o, loose, now)
 }
 
-// storeOutcome writes the changes of one decision, in lock order: run, jobs, queue rows, outbox. Nothing of the run waits for
-// somebody unless it is held.
-func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o lifecycle.Outcome, held bool, now int64) error {
+// storeOutcome writes the changes of one decision, in lock order: run, jobs, queue rows, outbox.
+func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.Run, o lifecycle.Outcome, loose looseEnds, now int64) error {
 	if o.Run != nil {
 		if err := storeRun(ctx, tx, run, *o.Run); err != nil {
 			return err
 		}
 	}
 	for _, c := range o.Jobs {
-		if err := storeJob(ctx, tx, run.ID, c); err != nil {
+		if err := storeJob(ctx, tx, run.ID, c, loose.steps); err != nil {
 			return err
 		}
-		if c.CloseHolds || held && c.CompletedAt != 0 { // its own, and those of its steps, of which only the holds themselves know
+		if c.CloseHolds || loose.holds && c.CompletedAt != 0 { // its own, and those of its steps, of which only the holds themselves know
 			if err := closeHolds(ctx, tx, run.ID, c.JobID, now); err != nil {
 				return err
 			}
@@ -174,7 +197,7 @@ func storeRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, c lifecycle
 	return nil
 }
 
-func storeJob(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobChange) error {
+func storeJob(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobChange, stepsLeft bool) error {
 	reason, _, err := encodeReason(c.Reason)
 	if err != nil {
 		return err
@@ -193,7 +216,7 @@ func storeJob(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobCh
 	if err := tx.DoOne(ctx, store.ErrUnchanged, statement, args...); err != nil {
 		return fmt.Errorf("store job %s: %w", c.JobID, err)
 	}
-	if c.CompletedAt == 0 {
+	if c.CompletedAt == 0 || !stepsLeft {
 		return nil
 	}
 	return closeSteps(ctx, tx, runID, c)
@@ -318,6 +341,10 @@ func nullText(s string) sql.NullString  { return sql.NullString{String: s, Valid
 func nullMillis(at int64) sql.NullInt64 { return sql.NullInt64{Int64: at, Valid: at != 0} }
 
 const (
+	// Of the job $1.
+	endingColumns = `NOT EXISTS (SELECT 1 FROM execution_jobs o WHERE o.run_id = r.run_id AND o.job_id <> $1),
+    EXISTS (SELECT 1 FROM execution_steps s WHERE s.job_id = $1 AND s.status IN ('running', 'pending'))`
+
 	// The casts tell PostgreSQL the types of parameters that it could not infer. The end is set by who ends the run alone:
 	// SQLite writes the indexes of a column that is set, whatever to.
 	setRun = `UPDATE execution_runs SET

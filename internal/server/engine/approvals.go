@@ -22,7 +22,7 @@ type Approvals struct{ *Engine }
 func (a Approvals) Request(ctx context.Context, agentID string, m wire.ApprovalRequest) (answer *wire.ApprovalResolved, err error) {
 	err = a.write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		answer = nil
-		run, job, err := lockJob(ctx, tx, m.JobID)
+		run, job, err := lockJob(ctx, tx, m.JobID, nil)
 		if err != nil {
 			return err
 		}

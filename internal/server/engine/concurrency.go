@@ -27,7 +27,7 @@ type group struct{ routingKey, key string }
 func (g Groups) Report(ctx context.Context, agentID string, patient bool, m wire.ConcurrencyReport) (ack wire.ConcurrencyAck, err error) {
 	err = g.write(ctx, func(ctx context.Context, tx *store.Tx) error {
 		ack = wire.ConcurrencyAck{RequestID: m.MessageID, Action: wire.ConcurrencyProceed}
-		run, job, err := lockJob(ctx, tx, m.JobID)
+		run, job, err := lockJob(ctx, tx, m.JobID, nil)
 		if err != nil {
 			return err
 		}

@@ -161,7 +161,7 @@ func (e *Engine) explain(runID string, o lifecycle.Outcome) {
 // onJob runs a command about one job, in the scope of its run. Errors: those of lockJob.
 func (e *Engine) onJob(ctx context.Context, jobID string, decide func(run lifecycle.Run, job lifecycle.Job, now int64) lifecycle.Outcome) error {
 	return e.write(ctx, func(ctx context.Context, tx *store.Tx) error {
-		run, job, err := lockJob(ctx, tx, jobID)
+		run, job, err := lockJob(ctx, tx, jobID, nil)
 		if err != nil {
 			return err
 		}

@@ -17,52 +17,110 @@ func isNoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }
 
 // loadRun reads a run and locks it for the transaction.
 func loadRun(ctx context.Context, tx *store.Tx, runID string) (run lifecycle.Run, ok bool, err error) {
-	run, ok, err = scanRun(tx.QueryRowContext(ctx, selectRun+"$1"+tx.ForUpdate(), runID))
+	var r runRow
+	err = tx.QueryRowContext(ctx, "SELECT "+runColumns+" FROM execution_runs r WHERE r.run_id = $1"+tx.ForUpdate(), runID).Scan(r.into()...)
+	if isNoRows(err) {
+		return run, false, nil
+	}
+	if err == nil {
+		run, err = r.value()
+	}
 	if err != nil {
 		return run, false, fmt.Errorf("load run %s: %w", runID, err)
 	}
-	return run, ok, nil
+	return run, true, nil
 }
 
 // lockJob loads a job with its queue row, and its run, and locks all three in that order: run, job, row. A job that does not
-// exist is ErrNotOwner: whoever speaks of it made it up, or waited while others took its place. What else is asked is
-// asked while the run is locked.
-func lockJob(ctx context.Context, tx *store.Tx, jobID string, also ...store.Ask) (run lifecycle.Run, job lifecycle.Job, err error) {
-	ofJob := store.Ask{Query: selectRun + "(SELECT run_id FROM execution_jobs WHERE job_id = $1)" + tx.ForUpdate(), Args: []any{jobID},
-		Row: func(r store.Row) (err error) {
-			run, _, err = scanRun(r)
-			return err
-		}}
-	if job, err = loadJob(ctx, tx, jobID, append([]store.Ask{ofJob}, also...)...); isNoRows(err) {
-		err = ErrNotOwner
+// exist is ErrNotOwner: whoever speaks of it made it up, or waited while others took its place. Where it is about to end, what
+// that concerns is asked, too.
+func lockJob(ctx context.Context, tx *store.Tx, jobID string, ending *ahead) (run lifecycle.Run, job lifecycle.Job, err error) {
+	columns := runColumns + ", " + jobColumns + ", " + rowColumns
+	var more []any
+	if ending != nil {
+		columns, more = columns+", "+standingColumns+", "+endingColumns, ending.into()
+	}
+	asks := append(locks(tx, jobID), store.Ask{Query: "SELECT " + columns + ofJob, Args: []any{jobID}, Row: func(r store.Row) (err error) {
+		if run, job, err = scanLocked(r, more); ending != nil && ending.alone {
+			ending.stands.jobs, ending.stands.ending = []lifecycle.Summary{{Name: job.Name, Status: job.Status, Kind: job.Kind}}, 0
+		}
+		return err
+	}})
+	if ending != nil {
+		asks = append(asks, ending.asks(jobID)...)
+	}
+	if err = tx.All(ctx, asks...); err == nil && job.ID == "" {
+		return run, job, ErrNotOwner
+	}
+	if err == nil {
+		err = attachHold(ctx, tx, &job)
+	}
+	if err != nil {
+		return run, job, fmt.Errorf("load job %s: %w", jobID, err)
+	}
+	return run, job, nil
+}
+
+// locks takes the locks of a job ahead of the question about it: PostgreSQL answers a statement that waited for a lock with what
+// stood in other rows before. SQLite has one writer.
+func locks(tx *store.Tx, jobID string) []store.Ask {
+	if tx.Dialect != store.Postgres {
+		return nil
+	}
+	asks := make([]store.Ask, 0, 6)
+	for _, rows := range []string{"execution_runs WHERE run_id = (SELECT run_id FROM execution_jobs WHERE job_id = $1)",
+		"execution_jobs WHERE job_id = $1", "dispatch_queue WHERE id = $1"} {
+		asks = append(asks, store.Ask{Query: "SELECT 1 FROM " + rows + tx.ForUpdate(), Args: []any{jobID}, Row: func(store.Row) error { return nil }})
+	}
+	return asks
+}
+
+// scanLocked reads what lockJob asks.
+func scanLocked(s store.Row, more []any) (lifecycle.Run, lifecycle.Job, error) {
+	var r runRow
+	var j jobRow
+	var status, agent sql.NullString
+	var attempts, deadline, claimed sql.NullInt64
+	var started sql.NullBool
+	into := append(append(r.into(), j.into()...), &status, &agent, &attempts, &started, &deadline, &claimed)
+	if err := s.Scan(append(into, more...)...); err != nil {
+		return r.Run, j.Job, err
+	}
+	run, err := r.value()
+	job := j.value()
+	if status.Valid {
+		job.Row = rowOf(queue.Row{Status: ci.QueueStatus(status.String), AgentID: agent.String, Attempts: int(attempts.Int64), Started: started.Bool,
+			AckDeadline: deadline.Int64, ClaimedAt: claimed.Int64})
 	}
 	return run, job, err
 }
 
-func scanRun(s interface{ Scan(...any) error }) (run lifecycle.Run, ok bool, err error) {
-	var started, timeout, cancelAt sql.NullInt64
-	var check, failure, reason, by, why sql.NullString
-	var forced bool
-	err = s.Scan(&run.ID, &run.Status, &run.CreatedAt, &started, &timeout,
-		&check, &failure, &reason, &by, &why, &cancelAt, &forced)
-	if isNoRows(err) {
-		return run, false, nil
+// runRow is a run as its columns are scanned.
+type runRow struct {
+	lifecycle.Run
+	started, timeout, cancelAt       sql.NullInt64
+	check, failure, reason, by, wish sql.NullString
+	forced                           bool
+}
+
+func (r *runRow) into() []any {
+	return []any{&r.ID, &r.Status, &r.CreatedAt, &r.started, &r.timeout, &r.check, &r.failure, &r.reason, &r.by, &r.wish, &r.cancelAt, &r.forced}
+}
+
+func (r *runRow) value() (run lifecycle.Run, err error) {
+	run = r.Run
+	run.StartedAt, run.TimeoutMs, run.CheckMode, run.FailureReason = r.started.Int64, r.timeout.Int64, r.check.String, r.failure.String
+	if run.Reason, err = decodeReason(r.reason); err != nil {
+		return run, err
 	}
-	if err != nil {
-		return run, false, err
-	}
-	run.StartedAt, run.TimeoutMs, run.CheckMode, run.FailureReason = started.Int64, timeout.Int64, check.String, failure.String
-	if run.Reason, err = decodeReason(reason); err != nil {
-		return run, false, err
-	}
-	if cancelAt.Valid {
-		wish, err := decodeReason(why)
+	if r.cancelAt.Valid {
+		wish, err := decodeReason(r.wish)
 		if err != nil || wish == nil {
-			return run, false, errors.Join(errors.New("cancelled without a reason"), err)
+			return run, errors.Join(errors.New("cancelled without a reason"), err)
 		}
-		run.Cancel = &lifecycle.Cancel{By: by.String, Reason: *wish, At: cancelAt.Int64, Forced: forced}
+		run.Cancel = &lifecycle.Cancel{By: r.by.String, Reason: *wish, At: r.cancelAt.Int64, Forced: r.forced}
 	}
-	return run, true, nil
+	return run, nil
 }
 
 func decodeReason(text sql.NullString) (*ci.Reason, error) {
@@ -76,11 +134,15 @@ func decodeReason(text sql.NullString) (*ci.Reason, error) {
 	return &r, nil
 }
 
-// loadJob reads a job with its queue row, after what else is asked. The run is locked; the job is locked against words
-// about its steps, and the queue row against a claim. Who locks both takes the job first.
-func loadJob(ctx context.Context, tx *store.Tx, jobID string, first ...store.Ask) (job lifecycle.Job, err error) {
+// loadJob reads a job with its queue row. The run is locked; the job is locked against words about its steps, and the queue
+// row against a claim. Who locks both takes the job first.
+func loadJob(ctx context.Context, tx *store.Tx, jobID string) (job lifecycle.Job, err error) {
 	var row *lifecycle.Row
-	err = tx.All(ctx, append(first, askJob(tx, jobID, &job), queue.AskByJob(tx, jobID, func(r queue.Row) { row = rowOf(r) }))...)
+	ofJob := store.Ask{Query: selectJob + " WHERE j.job_id = $1" + tx.ForUpdate(), Args: []any{jobID}, Row: func(r store.Row) (err error) {
+		job, err = scanJob(r)
+		return err
+	}}
+	err = tx.All(ctx, ofJob, queue.AskByJob(tx, jobID, func(r queue.Row) { row = rowOf(r) }))
 	if err == nil && job.ID == "" {
 		err = sql.ErrNoRows
 	}
@@ -91,15 +153,7 @@ func loadJob(ctx context.Context, tx *store.Tx, jobID string, first ...store.Ask
 	return job, attachHold(ctx, tx, &job)
 }
 
-// askJob asks for a job without its queue row and holds, and locks it. One that does not exist gets no id.
-func askJob(tx *store.Tx, jobID string, job *lifecycle.Job) store.Ask {
-	return store.Ask{Query: selectJob + " WHERE j.job_id = $1" + tx.ForUpdate(), Args: []any{jobID}, Row: func(r store.Row) (err error) {
-		*job, err = scanJob(r)
-		return err
-	}}
-}
-
-// askJobs asks for jobs as askJob does, and locks none.
+// askJobs asks for jobs without their queue rows and holds, and locks none.
 func askJobs(jobs *[]lifecycle.Job, query string, args ...any) store.Ask {
 	return store.Ask{Query: query, Args: args, Row: func(r store.Row) error {
 		job, err := scanJob(r)
@@ -139,14 +193,27 @@ func rowOf(row queue.Row) *lifecycle.Row {
 		Unanswered: row.AckDeadline != 0, ClaimedAt: row.ClaimedAt}
 }
 
-func scanJob(s interface{ Scan(...any) error }, more ...any) (lifecycle.Job, error) {
-	var j lifecycle.Job
-	var agent sql.NullString
-	var started sql.NullInt64
-	err := s.Scan(append([]any{&j.ID, &j.Name, &j.Position, &j.Status, &agent, &started, &j.CreatedAt, &j.GraceMs, &j.NeedsSatisfied,
-		&j.Wave.Gated, &j.Wave.MaxParallel, &j.Wave.FailFast, &j.Wave.Label, &j.Kind, &j.Deferred, &j.Holds, &j.SlotWaiting, &j.Guarded}, more...)...)
-	j.AgentID, j.StartedAt = agent.String, started.Int64
-	return j, err
+// jobRow is a job as its columns are scanned.
+type jobRow struct {
+	lifecycle.Job
+	agent   sql.NullString
+	started sql.NullInt64
+}
+
+func (j *jobRow) into() []any {
+	return []any{&j.ID, &j.Name, &j.Position, &j.Status, &j.agent, &j.started, &j.CreatedAt, &j.GraceMs, &j.NeedsSatisfied,
+		&j.Wave.Gated, &j.Wave.MaxParallel, &j.Wave.FailFast, &j.Wave.Label, &j.Kind, &j.Deferred, &j.Holds, &j.SlotWaiting, &j.Guarded}
+}
+
+func (j *jobRow) value() lifecycle.Job {
+	j.AgentID, j.StartedAt = j.agent.String, j.started.Int64
+	return j.Job
+}
+
+func scanJob(s store.Row) (lifecycle.Job, error) {
+	var j jobRow
+	err := s.Scan(j.into()...)
+	return j.value(), err
 }
 
 // loadOpen reads and locks the jobs of a run that have not ended, and then their rows.
@@ -271,12 +338,17 @@ func queryEdges(ctx context.Context, tx *store.Tx, jobID, query string, args ...
 }
 
 const (
-	selectRun = `SELECT run_id, status, created_at, started_at, workflow_timeout_ms, check_mode, failure_reason, reason,
-cancelled_by, cancel_reason, cancel_requested_at, cancel_forced FROM execution_runs WHERE run_id = `
+	runColumns = `r.run_id, r.status, r.created_at, r.started_at, r.workflow_timeout_ms, r.check_mode, r.failure_reason, r.reason,
+r.cancelled_by, r.cancel_reason, r.cancel_requested_at, r.cancel_forced`
 
 	jobColumns = `j.job_id, j.job_name, j.position, j.status, j.agent_id, j.started_at, j.created_at, j.grace_ms, j.needs_satisfied,
 j.wave_gated, j.wave_max_parallel, j.wave_fail_fast, j.variant_label, j.kind, j.deferred, j.holds, j.slot_waiting,
 (j.contexts <> '[]' OR j.approval IS NOT NULL)`
+
+	rowColumns = `q.status, q.agent_id, q.attempts, q.started, q.ack_deadline, q.claimed_at`
+
+	ofJob = ` FROM execution_jobs j JOIN execution_runs r ON r.run_id = j.run_id LEFT JOIN dispatch_queue q ON q.id = j.job_id
+WHERE j.job_id = $1`
 
 	selectJob = `SELECT ` + jobColumns + ` FROM execution_jobs j`
 

@@ -64,12 +64,16 @@ func (e *Engine) hear(ctx context.Context, tx *store.Tx, agentID string, of Owne
 		if told && w.job.State == ci.JobRunning {
 			continue // its end says so, too
 		}
-		if err := e.stepsReported(ctx, tx, agentID, of, steps); err != nil {
-			return err
-		}
 		r := report(agentID, *w.job, w.data)
 		if told && w.ends() {
 			r.BeganAt = e.clock.Millis() - ran
+		}
+		if w.ends() && lifecycle.Accepts(about.job, r) {
+			closed := withResults(steps, r.Steps, e.clock.Millis())
+			about.next.stepsLeft = about.next.stepsLeft || !closed
+		}
+		if err := e.stepsReported(ctx, tx, agentID, of, steps); err != nil {
+			return err
 		}
 		if err := e.jobReported(ctx, tx, about, *w.job, r, w.data); err != nil {
 			return err
@@ -102,12 +106,10 @@ type subject struct {
 }
 
 func lockSubject(ctx context.Context, tx *store.Tx, of Owned, ends bool) (s subject, err error) {
-	var asks []store.Ask
 	if ends {
 		s.next = &ahead{}
-		asks = s.next.asks(of.JobID)
 	}
-	s.run, s.job, err = lockJob(ctx, tx, of.JobID, asks...)
+	s.run, s.job, err = lockJob(ctx, tx, of.JobID, s.next)
 	return s, err
 }
 
@@ -204,6 +206,7 @@ func (e *Engine) finished(ctx context.Context, tx *store.Tx, about subject, m wi
 		if err := e.keepSecretOutputs(ctx, tx, run.ID, m); err != nil {
 			return err
 		}
+		about.next.stands.outputs = about.next.stands.outputs || len(m.SecretOutputs) > 0
 		if names := append(data.DroppedJobs, m.DroppedJobs...); len(names) > 0 {
 			if r.Dropped, err = dropped(ctx, tx, job.ID, names); err != nil {
 				return err

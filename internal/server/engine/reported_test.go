@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,10 +88,6 @@ func TestWordsAboutAStepAddUp(t *testing.T) {
 				b.t.Fatal("not claimed")
 			}
 		}
-		const rows = `SELECT step_index || ' ' || step_name || ' ' || status || ' ' || step_type || ' ' || coalesce(started_at, -1) || ' ' || coalesce(completed_at, -1)
-|| ' ' || coalesce(duration_ms, -1) || ' ' || coalesce(exit_code, -1) || ' ' || coalesce(error_message, '-') || ' ' || log_bytes || ' ' || coalesce(secrets_accessed, '-')
-|| ' ' || coalesce(check_outcome, '-') || ' ' || coalesce(drift_summary, '-') || ' ' || coalesce(drift, '-') || ' ' || coalesce(concurrency_kind, '-') || ' ' || coalesce(group_id, '-')
-FROM execution_steps WHERE run_id = $1 ORDER BY step_index`
 		rapid.Check(b.t, func(r *rapid.T) {
 			said := rapid.SliceOfN(rapid.Custom(randomStep), 1, 6).Draw(r, "said")
 			var together []wire.Message
@@ -101,11 +98,76 @@ FROM execution_steps WHERE run_id = $1 ORDER BY step_index`
 				together = append(together, m)
 			}
 			b.must(b.e.Reported(b.t.Context(), "agent-2", engine.Owned{RunID: "all", JobID: "all/a", JobName: "a"}, together...))
-			if diff := cmp.Diff(b.list(rows, "one"), b.list(rows, "all")); diff != "" {
+			if diff := cmp.Diff(b.list(stepRows, "one"), b.list(stepRows, "all")); diff != "" {
 				r.Fatalf("(-one by one +together):\n%s", diff)
 			}
 		})
 	})
+}
+
+// stepRows is all that is stored of the steps of a run.
+const stepRows = `SELECT step_index || ' ' || step_name || ' ' || status || ' ' || step_type || ' ' || coalesce(started_at, -1) || ' ' || coalesce(completed_at, -1)
+|| ' ' || coalesce(duration_ms, -1) || ' ' || coalesce(exit_code, -1) || ' ' || coalesce(error_message, '-') || ' ' || log_bytes || ' ' || coalesce(secrets_accessed, '-')
+|| ' ' || coalesce(check_outcome, '-') || ' ' || coalesce(drift_summary, '-') || ' ' || coalesce(drift, '-') || ' ' || coalesce(concurrency_kind, '-') || ' ' || coalesce(group_id, '-')
+FROM execution_steps WHERE run_id = $1 ORDER BY step_index`
+
+// The end of a job tells of steps once more, and closes those that go on, however much was told before and is told with it.
+func TestAnEndAndWordsAboutStepsAddUp(t *testing.T) {
+	each(t, func(b *bench) {
+		n := 0
+		rapid.Check(b.t, func(r *rapid.T) {
+			n++
+			said := rapid.SliceOfN(rapid.Custom(randomStep), 0, 4).Draw(r, "said")
+			results := rapid.SliceOfN(rapid.Custom(randomResult), 0, 3).Draw(r, "results")
+			first := rapid.IntRange(0, len(said)).Draw(r, "said first")
+			end := rapid.SampledFrom([]ci.JobStatus{ci.JobSuccess, ci.JobFailed, ci.JobCancelled}).Draw(r, "end")
+			var want []string
+			for i, cuts := range [][]int{allCuts(len(said)), {0}, {0, first}} {
+				of := engine.Owned{RunID: fmt.Sprint("r", n, "-", i), JobName: "a"}
+				of.JobID = of.RunID + "/a"
+				b.register(of.RunID, job{name: "a"})
+				if !b.claim(of.JobID, "agent-1") {
+					b.t.Fatal("not claimed")
+				}
+				var words []wire.Message
+				for _, m := range said {
+					m.JobID = of.JobID
+					words = append(words, m)
+				}
+				words = append(words, wire.JobStatus{MessageID: "end", JobID: of.JobID, State: end,
+					Data: json.RawMessage(`{"stepResults":[` + strings.Join(results, ",") + `]}`)})
+				for k, from := range cuts {
+					to := len(words)
+					if k+1 < len(cuts) {
+						to = cuts[k+1]
+					}
+					b.must(b.e.Reported(b.t.Context(), "agent-1", of, words[from:to]...))
+				}
+				got := append(b.list(stepRows, of.RunID), b.text("SELECT status || ' ' || log_bytes FROM execution_runs WHERE run_id = $1", of.RunID))
+				if want == nil {
+					want = got
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					r.Fatalf("cut at %v (-one by one +together):\n%s", cuts, diff)
+				}
+			}
+		})
+	})
+}
+
+// allCuts cuts n words and an end into one each.
+func allCuts(n int) []int {
+	cuts := make([]int, n+1)
+	for i := range cuts {
+		cuts[i] = i
+	}
+	return cuts
+}
+
+func randomResult(r *rapid.T) string {
+	return fmt.Sprintf(`{"name":%q,"status":%q,"durationMs":%d%s}`, rapid.SampledFrom([]string{"s", "u"}).Draw(r, "name"),
+		rapid.SampledFrom([]ci.StepStatus{ci.StepSuccess, ci.StepFailed, ci.StepSkipped, ci.StepRunning}).Draw(r, "status"),
+		rapid.IntRange(0, 5).Draw(r, "ms"), rapid.SampledFrom([]string{"", `,"error":"why"`}).Draw(r, "error"))
 }
 
 func randomStep(r *rapid.T) wire.StepStatus {

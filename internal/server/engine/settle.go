@@ -18,13 +18,14 @@ type standing struct {
 	ending       int  // the place among them of the job that is about to end, -1 where it is not
 	drift        bool // some step of a run in check mode found something to change
 	slots, holds bool // it has, or waits for, a place in a group; something in it waits for somebody
+	outputs      bool // secret outputs of it are kept
 }
 
 // loadStanding reads how a run stands. A run that does not exist is sql.ErrNoRows.
 func loadStanding(ctx context.Context, q store.Querier, runID string) (standing, error) {
-	s := standing{from: Source{RunID: runID}}
-	err := q.All(ctx, askStanding(&s, "")...)
-	if err == nil && s.from.OrgID == "" {
+	var s standing
+	err := q.All(ctx, askStanding(&s, runID)...)
+	if err == nil && s.from.RunID == "" {
 		err = sql.ErrNoRows
 	}
 	if err != nil {
@@ -33,30 +34,34 @@ func loadStanding(ctx context.Context, q store.Querier, runID string) (standing,
 	return s, nil
 }
 
-// askStanding is loadStanding among other questions. A job that is about to end, if there is one, is taken for one that has (see
-// standing.after); where the run is not known, it is that job's.
-func askStanding(s *standing, ending string) []store.Ask {
-	run, args := "run_id = $2", []any{ending, s.from.RunID}
-	if s.from.RunID == "" {
-		run, args = "run_id = (SELECT run_id FROM execution_jobs WHERE job_id = $1)", args[:1]
-	}
-	s.ending = -1
+// askStanding is loadStanding among other questions.
+func askStanding(s *standing, runID string) []store.Ask {
+	args := []any{"", runID}
 	return []store.Ask{
-		{Query: selectStanding + run, Args: args, Row: func(r store.Row) error {
-			return r.Scan(&s.from.RunID, &s.from.OrgID, &s.from.RoutingKey, &s.from.Repo, &s.from.Workflow, &s.from.ChainDepth, &s.from.Test,
-				&s.open, &s.drift, &s.slots, &s.holds)
-		}},
-		{Query: selectSummaries + run + noOther + run + ") ORDER BY position", Args: args, Row: func(r store.Row) error {
-			var job lifecycle.Summary
-			var ends bool
-			err := r.Scan(&job.Name, &job.Status, &job.Kind, &ends)
-			if ends {
-				s.ending = len(s.jobs)
-			}
-			s.jobs = append(s.jobs, job)
-			return err
-		}, Idle: func() bool { return s.open }},
+		{Query: "SELECT " + standingColumns + " FROM execution_runs r WHERE r.run_id = $2", Args: args, Row: func(r store.Row) error { return r.Scan(s.into()...) }},
+		askSummaries(s, "run_id = $2", args...),
 	}
+}
+
+// into takes the standingColumns.
+func (s *standing) into() []any {
+	return []any{&s.from.RunID, &s.from.OrgID, &s.from.RoutingKey, &s.from.Repo, &s.from.Workflow, &s.from.ChainDepth, &s.from.Test,
+		&s.open, &s.drift, &s.slots, &s.holds, &s.outputs}
+}
+
+// askSummaries asks for the jobs of a run in which none is open but the one that is about to end, $1.
+func askSummaries(s *standing, run string, args ...any) store.Ask {
+	s.ending = -1
+	return store.Ask{Query: selectSummaries + run + noOther + run + ") ORDER BY position", Args: args, Row: func(r store.Row) error {
+		var job lifecycle.Summary
+		var ends bool
+		err := r.Scan(&job.Name, &job.Status, &job.Kind, &ends)
+		if ends {
+			s.ending = len(s.jobs)
+		}
+		s.jobs = append(s.jobs, job)
+		return err
+	}, Idle: func() bool { return s.open }}
 }
 
 // after is how a run stands once the job that was about to end has ended.
@@ -93,7 +98,7 @@ func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, s 
 	if err := e.announceJobs(ctx, tx, s.from, news, now); err != nil {
 		return err
 	}
-	if err := e.storeOutcome(ctx, tx, &run, o, s.holds, now); err != nil || !ends {
+	if err := e.storeOutcome(ctx, tx, &run, o, looseEnds{holds: s.holds}, now); err != nil || !ends {
 		return err
 	}
 	if err := e.release(ctx, tx, run.ID, s, now); err != nil {
@@ -114,18 +119,22 @@ func (e *Engine) release(ctx context.Context, tx *store.Tx, runID string, s stan
 			return err
 		}
 	}
-	return e.forgetSecretOutputs(ctx, tx, runID)
+	if s.outputs {
+		return e.forgetSecretOutputs(ctx, tx, runID)
+	}
+	return nil
 }
 
 const (
-	selectStanding = `SELECT r.run_id, r.org_id, r.routing_key, r.repo_identifier, r.workflow_name, r.chain_depth, r.is_test_run,
-    EXISTS (SELECT 1 FROM execution_jobs j WHERE j.run_id = r.run_id AND j.completed_at IS NULL AND j.job_id <> $1),
-    r.check_mode IS NOT NULL AND EXISTS (SELECT 1 FROM execution_jobs j JOIN execution_steps s ON s.job_id = j.job_id
-        WHERE j.run_id = r.run_id AND s.check_outcome = 'dry-run'),
+	// The job $1 is taken for one that has ended; see standing.after.
+	standingColumns = `r.run_id, r.org_id, r.routing_key, r.repo_identifier, r.workflow_name, r.chain_depth, r.is_test_run,
+    EXISTS (SELECT 1 FROM execution_jobs o WHERE o.run_id = r.run_id AND o.completed_at IS NULL AND o.job_id <> $1),
+    r.check_mode IS NOT NULL AND EXISTS (SELECT 1 FROM execution_jobs o JOIN execution_steps s ON s.job_id = o.job_id
+        WHERE o.run_id = r.run_id AND s.check_outcome = 'dry-run'),
     EXISTS (SELECT 1 FROM concurrency_slots c WHERE c.run_id = r.run_id)
         OR EXISTS (SELECT 1 FROM concurrency_waiters w WHERE w.run_id = r.run_id),
-    EXISTS (SELECT 1 FROM held_runs h WHERE h.run_id = r.run_id AND h.status = 'pending')
-FROM execution_runs r WHERE r.`
+    EXISTS (SELECT 1 FROM held_runs h WHERE h.run_id = r.run_id AND h.status = 'pending'),
+    EXISTS (SELECT 1 FROM run_secret_outputs p WHERE p.run_id = r.run_id)`
 
 	selectSummaries = `SELECT job_name, status, kind, job_id = $1 FROM execution_jobs WHERE `
 

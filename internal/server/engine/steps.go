@@ -78,6 +78,32 @@ func withStep(words []stepWord, next stepWord) []stepWord {
 	return append(words, next)
 }
 
+// withResults adds to words about steps what the end of their job says of the same steps, as onResultOfKnown would, and tells
+// whether they say all that it does and that the steps have ended.
+func withResults(words []stepWord, results []lifecycle.StepResult, now int64) (closed bool) {
+	told := 0
+	closed = true
+	for i, w := range words {
+		if w.index >= 0 && w.index < len(results) {
+			words[i] = w.withResult(results[w.index], now)
+			told++
+		}
+		closed = closed && ci.StepStatus(words[i].state).Terminal()
+	}
+	return closed && told == len(results)
+}
+
+func (w stepWord) withResult(r lifecycle.StepResult, now int64) stepWord {
+	w.state, w.failure = string(r.Status), orText(w.failure, nullText(r.Error))
+	if !w.duration.Valid {
+		w.duration = sql.NullInt64{Int64: r.DurationMs, Valid: true}
+	}
+	if !w.completed.Valid {
+		w.completed = nullMillis(now)
+	}
+	return w
+}
+
 // stepsReported stores an agent's words about steps of a job that it has. While the job lives the last word wins, since a
 // retried step goes from failed to running again; once the job has ended its steps are frozen. A late word, and that of a
 // former owner, is dropped.
