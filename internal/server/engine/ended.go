@@ -13,8 +13,8 @@ import (
 // Events takes note of what other workflows may wait for, in the transaction that makes it true. An error undoes the
 // change. Jobs that only work for other jobs are never told of.
 type Events interface {
-	JobEnded(ctx context.Context, tx *store.Tx, from Source, job EndedJob) error
-	RunEnded(ctx context.Context, tx *store.Tx, from Source, run EndedRun) error
+	// Ended tells of jobs, and of their run where it ended with them.
+	Ended(ctx context.Context, tx *store.Tx, from Source, jobs []EndedJob, run *EndedRun) error
 	RunRepeated(ctx context.Context, tx *store.Tx, from Source, again Repetition) error
 }
 
@@ -71,11 +71,8 @@ func (n *endings) reported(o lifecycle.Outcome) {
 	}
 }
 
-// announceJobs tells of the ends of jobs.
-func (e *Engine) announceJobs(ctx context.Context, tx *store.Tx, from Source, n endings, now int64) error {
-	if e.events == nil {
-		return nil
-	}
+// told is what is told of the jobs.
+func (n endings) told(now int64) (jobs []EndedJob) {
 	for _, j := range n.jobs {
 		if j.Kind.Internal() {
 			continue
@@ -84,26 +81,29 @@ func (e *Engine) announceJobs(ctx context.Context, tx *store.Tx, from Source, n 
 		if j.StartedAt != 0 {
 			ended.DurationMs = now - j.StartedAt
 		}
-		if err := e.events.JobEnded(ctx, tx, from, ended); err != nil {
-			return fmt.Errorf("tell of the end of job %s: %w", j.ID, err)
-		}
+		jobs = append(jobs, ended)
 	}
-	return nil
+	return jobs
 }
 
-// announceEnd tells of the end of a run.
-func (e *Engine) announceEnd(ctx context.Context, tx *store.Tx, from Source, run lifecycle.Run, jobs []lifecycle.Summary, now int64) error {
-	if e.events == nil {
-		return nil
-	}
+// endedRun is what is told of a run at its end.
+func endedRun(run lifecycle.Run, jobs []lifecycle.Summary, now int64) *EndedRun {
 	ended := EndedRun{Status: run.Status, DurationMs: now - cmp.Or(run.StartedAt, run.CreatedAt)}
 	for _, j := range jobs {
 		if !j.Kind.Internal() {
 			ended.Jobs = append(ended.Jobs, j)
 		}
 	}
-	if err := e.events.RunEnded(ctx, tx, from, ended); err != nil {
-		return fmt.Errorf("tell of the end of run %s: %w", run.ID, err)
+	return &ended
+}
+
+// announce tells of the ends of jobs, and of that of their run, which may be nil.
+func (e *Engine) announce(ctx context.Context, tx *store.Tx, from Source, jobs []EndedJob, run *EndedRun) error {
+	if e.events == nil || len(jobs) == 0 && run == nil {
+		return nil
+	}
+	if err := e.events.Ended(ctx, tx, from, jobs, run); err != nil {
+		return fmt.Errorf("tell of what ended in run %s: %w", from.RunID, err)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (e *Engine) stillborn(ctx context.Context, tx *store.Tx, r Registration, ru
 		return err
 	}
 	run.Status = o.Run.Status
-	return e.announceEnd(ctx, tx, r.source(), run, nil, now)
+	return e.announce(ctx, tx, r.source(), nil, endedRun(run, nil, now))
 }
 
 // source is what the row of the run will say.

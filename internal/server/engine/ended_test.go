@@ -23,13 +23,13 @@ type listener struct {
 	heard []string
 }
 
-func (l *listener) JobEnded(_ context.Context, _ *store.Tx, from engine.Source, j engine.EndedJob) error {
-	l.heard = append(l.heard, fmt.Sprint(from.RunID, " ", j.Name, " ", j.Status, " ", j.DurationMs))
-	return l.fail
-}
-
-func (l *listener) RunEnded(_ context.Context, _ *store.Tx, from engine.Source, r engine.EndedRun) error {
-	l.heard = append(l.heard, fmt.Sprint(from.RunID, " ", r.Status, " ", len(r.Jobs)))
+func (l *listener) Ended(_ context.Context, _ *store.Tx, from engine.Source, jobs []engine.EndedJob, run *engine.EndedRun) error {
+	for _, j := range jobs {
+		l.heard = append(l.heard, fmt.Sprint(from.RunID, " ", j.Name, " ", j.Status, " ", j.DurationMs))
+	}
+	if run != nil {
+		l.heard = append(l.heard, fmt.Sprint(from.RunID, " ", run.Status, " ", len(run.Jobs)))
+	}
 	return l.fail
 }
 

@@ -95,16 +95,16 @@ func (e *Engine) settle(ctx context.Context, tx *store.Tx, run lifecycle.Run, s 
 	case begun != nil:
 		o.Run = begun
 	}
-	if err := e.announceJobs(ctx, tx, s.from, news, now); err != nil {
+	if err := e.storeOutcome(ctx, tx, &run, o, looseEnds{holds: s.holds}, now); err != nil {
 		return err
 	}
-	if err := e.storeOutcome(ctx, tx, &run, o, looseEnds{holds: s.holds}, now); err != nil || !ends {
-		return err
+	if !ends {
+		return e.announce(ctx, tx, s.from, news.told(now), nil)
 	}
 	if err := e.release(ctx, tx, run.ID, s, now); err != nil {
 		return err
 	}
-	return e.announceEnd(ctx, tx, s.from, run, s.jobs, now)
+	return e.announce(ctx, tx, s.from, news.told(now), endedRun(run, s.jobs, now))
 }
 
 // release gives back what a run that has ended holds, and closes what waits in it.

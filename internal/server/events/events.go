@@ -96,20 +96,6 @@ func (r *Room) EmitTx(ctx context.Context, tx *store.Tx, e Event) (id string, er
 	return r.insert(ctx, tx, e, key, now)
 }
 
-// system writes an event of the server itself. One that would continue a chain for too long is left out: the change that
-// it tells of must not fail because of it.
-func (r *Room) system(ctx context.Context, tx *store.Tx, e Event) error {
-	if err := r.breaker.chain(e.ChainDepth); err != nil {
-		tx.After(func() {
-			r.Log.Warn("event not written", "event", e.Name, "run", e.Source.RunID, "err", err)
-			r.Dropped(reasonChainDepth, 1)
-		})
-		return nil
-	}
-	_, err := r.insert(ctx, tx, e, "", r.Clock.Millis())
-	return err
-}
-
 // insert writes the row. Ids rise with time, so that an index of them grows at its end.
 func (r *Room) insert(ctx context.Context, tx *store.Tx, e Event, rateKey string, now int64) (string, error) {
 	id, err := uuid.NewV7()
