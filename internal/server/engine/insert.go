@@ -64,7 +64,11 @@ func (in *insertion) jobs(ctx context.Context, tx *store.Tx, jobs []plan.Job, po
 			queued = append(queued, queue.New{JobID: j.ID, SelectorID: selector, Position: at})
 		}
 	}
-	if err := store.InsertAll(ctx, tx, insertJobRows, jobColumnCount, "", rows); err != nil {
+	statement := insertJobs.of(rows...)
+	for i := range rows {
+		rows[i] = rows[i][:statement.columns]
+	}
+	if err := store.InsertAll(ctx, tx, statement.head, statement.columns, "", rows); err != nil {
 		return fmt.Errorf("insert jobs of run %s: %w", in.runID, err)
 	}
 	return queue.EnqueueAll(ctx, tx, in.runID, queued, in.now, in.expiry)
@@ -135,11 +139,10 @@ func (in *insertion) row(j plan.Job, selector string, position int64) ([]any, er
 	if kindOf(j) == ci.KindBringup {
 		url, generator = "", "" // it clones nothing, and no generator gave it
 	}
-	return []any{j.ID, in.runID, position, ci.CutName(j.Name), ci.CutName(j.BaseName), string(ci.JobPending), matrix,
-		j.VariantKind, j.VariantLabel, j.FanoutIndex, j.FanoutTotal, j.WaveGated, j.MaxParallel, j.FailFast, selector,
-		string(labels), j.Pick, cmp.Or(string(j.Config), "{}"), string(contexts), url, in.ref, in.sha, j.TimeoutMs, j.GraceMs, born.satisfied, in.now,
-		string(kindOf(j)), j.Deferred, nullText(in.ids[j.Target]), nullText(j.Group), nullText(generator), nullText(string(j.DynamicSource)), approval,
-		born.reason, ready, nullText(j.BringsUp), slotGroup(j)}, nil
+	return []any{j.ID, in.runID, position, ci.CutName(j.Name), ci.CutName(j.BaseName), string(ci.JobPending), selector, string(labels), j.Pick,
+		cmp.Or(string(j.Config), "{}"), string(contexts), url, in.ref, in.sha, j.TimeoutMs, born.satisfied, in.now, born.reason, ready,
+		matrix, j.VariantKind, j.VariantLabel, j.FanoutIndex, j.FanoutTotal, j.WaveGated, j.MaxParallel, j.FailFast, j.GraceMs, string(kindOf(j)), j.Deferred,
+		nullText(in.ids[j.Target]), nullText(j.Group), nullText(generator), nullText(string(j.DynamicSource)), approval, nullText(j.BringsUp), slotGroup(j)}, nil
 }
 
 // slotGroup is whose slots a job takes, where a context of its limits how many jobs go on.
@@ -195,12 +198,14 @@ func wanted(s label.Selector) []string {
 	return out[:min(len(out), ci.MaxListEntries)]
 }
 
-const (
-	insertJobRows = `INSERT INTO execution_jobs (job_id, run_id, position, job_name, base_job_name, status, matrix_values, variant_kind,
-    variant_label, fanout_index, fanout_total, wave_gated, wave_max_parallel, wave_fail_fast, selector_id, runs_on_labels, pick,
-    job_config, contexts, repo_url, ref, sha, timeout_ms, grace_ms, needs_satisfied, created_at, kind, deferred, target_id, group_name,
-    generator_id, dynamic_source, approval, reason, ready_at, brings_up, slot_group) VALUES`
-	jobColumnCount = 37
+// insertJobs takes the values of insertion.row.
+var insertJobs = mostlyInto("execution_jobs", `job_id, run_id, position, job_name, base_job_name, status, selector_id, runs_on_labels, pick,
+    job_config, contexts, repo_url, ref, sha, timeout_ms, needs_satisfied, created_at, reason, ready_at`,
+	`matrix_values, variant_kind, variant_label, fanout_index, fanout_total, wave_gated, wave_max_parallel, wave_fail_fast, grace_ms,
+    kind, deferred, target_id, group_name, generator_id, dynamic_source, approval, brings_up, slot_group`,
+	unsetText, "", "", 0, 0, false, 0, false, int64(0),
+	string(ci.KindStandard), false, unsetText, unsetText, unsetText, unsetText, unsetText, unsetText, unsetText)
 
-	insertNeeds = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on, via_group) VALUES`
-)
+var unsetText sql.NullString
+
+const insertNeeds = `INSERT INTO execution_job_needs (run_id, job_id, upstream_id, position, run_on, via_group) VALUES`

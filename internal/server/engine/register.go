@@ -276,23 +276,23 @@ func insertRun(ctx context.Context, tx *store.Tx, r Registration, key runKey, no
 	if err != nil {
 		return err
 	}
-	err = tx.DoOne(ctx, errRegistered, insertRunRow, r.RunID, r.OrgID, r.RoutingKey, ci.CutName(r.Plan.Workflow),
-		r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA), nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)),
-		nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)), nullText(ci.CutName(r.Sender)), nullText(ci.CutName(r.TriggeredBy)),
-		nullText(r.LockFileSource), nullMillis(r.Plan.TimeoutMs), now, nullText(string(r.Event)), nullText(string(r.Plan.Document)), concurrency,
-		nullText(r.ParentRunID), nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), nullText(string(r.TrustTier)), r.ChainDepth, secrets,
-		nullText(key.public), nullText(key.private))
+	row := []any{r.RunID, r.OrgID, r.RoutingKey, ci.CutName(r.Plan.Workflow), string(ci.RunPending), r.Provider, r.Repo, ci.CutName(r.Ref), ci.CutName(r.SHA),
+		nullText(r.DeliveryID), r.RequestID, nullText(ci.CutText(r.TriggerEvent)), nullText(string(r.Decision)), nullText(ci.CutText(r.CommitMessage)),
+		nullText(ci.CutName(r.Sender)), nullText(r.LockFileSource), now, nullText(string(r.Event)), nullText(string(r.TrustTier)),
+		nullText(key.public), nullText(key.private),
+		nullText(ci.CutName(r.TriggeredBy)), nullMillis(r.Plan.TimeoutMs), nullText(string(r.Plan.Document)), concurrency, nullText(r.ParentRunID),
+		nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), r.ChainDepth, secrets}
+	statement := insertRuns.of(row)
+	err = tx.DoOne(ctx, errRegistered, statement.one+" ON CONFLICT (run_id) DO NOTHING", row[:statement.columns]...)
 	if err != nil {
 		return fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}
 	return nil
 }
 
-const (
-	insertRunRow = `INSERT INTO execution_runs (run_id, org_id, routing_key, workflow_name, status, provider, repo_identifier, ref, sha,
-    delivery_id, request_id, trigger_event, trigger_decision, commit_message, sender, triggered_by, lock_file_source,
-    workflow_timeout_ms, created_at, event, plan_input, concurrency, parent_run_id, original_run_id, check_mode,
-    context, trust_tier, chain_depth, workflow_secrets, public_key, sealed_private_key)
-VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)
-ON CONFLICT (run_id) DO NOTHING`
-)
+// insertRuns takes the values of insertRun.
+var insertRuns = mostlyInto("execution_runs", `run_id, org_id, routing_key, workflow_name, status, provider, repo_identifier, ref, sha, delivery_id,
+    request_id, trigger_event, trigger_decision, commit_message, sender, lock_file_source, created_at, event, trust_tier,
+    public_key, sealed_private_key`,
+	`triggered_by, workflow_timeout_ms, plan_input, concurrency, parent_run_id, original_run_id, check_mode, context, chain_depth, workflow_secrets`,
+	unsetText, sql.NullInt64{}, unsetText, unsetText, unsetText, unsetText, unsetText, unsetText, 0, unsetText)
