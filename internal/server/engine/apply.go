@@ -159,31 +159,15 @@ func (e *Engine) storeOutcome(ctx context.Context, tx *store.Tx, run *lifecycle.
 
 // storeRun writes a change of the run and keeps the loaded value in step, since follow-ups decide on it.
 func storeRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, c lifecycle.RunChange) error {
-	reason, message, err := encodeReason(c.Reason)
+	statement, args, err := runStatement(run.ID, c)
+	if err == nil {
+		err = tx.Do(ctx, statement, args...)
+	}
 	if err != nil {
-		return err
-	}
-	failure, err := encodeInit(c.InitFailure)
-	if err != nil {
-		return err
-	}
-	var by, why sql.NullString
-	var at sql.NullInt64
-	forced := false
-	if c.Cancel != nil {
-		if why, _, err = encodeReason(&c.Cancel.Reason); err != nil {
-			return err
-		}
-		by, at, forced = nullText(c.Cancel.By), nullMillis(c.Cancel.At), c.Cancel.Forced
-		run.Cancel = c.Cancel
-	}
-	statement, args := changeRun, []any{run.ID, nullText(string(c.Status)), nullMillis(c.StartedAt), reason, message, failure,
-		by, why, at, forced, c.ClearReason}
-	if c.CompletedAt != 0 {
-		statement, args = endRun, append(args, c.CompletedAt)
-	}
-	if err := tx.Do(ctx, statement, args...); err != nil {
 		return fmt.Errorf("store run %s: %w", run.ID, err)
+	}
+	if c.Cancel != nil {
+		run.Cancel = c.Cancel
 	}
 	if c.Status != "" {
 		run.Status = c.Status
@@ -197,29 +181,75 @@ func storeRun(ctx context.Context, tx *store.Tx, run *lifecycle.Run, c lifecycle
 	return nil
 }
 
-func storeJob(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobChange, stepsLeft bool) error {
-	reason, _, err := encodeReason(c.Reason)
+func runStatement(runID string, c lifecycle.RunChange) (statement string, args []any, err error) {
+	if c.CompletedAt != 0 && c == (lifecycle.RunChange{Status: c.Status, StartedAt: c.StartedAt, CompletedAt: c.CompletedAt, ClearReason: true}) {
+		return endRunWell, []any{runID, string(c.Status), nullMillis(c.StartedAt), c.CompletedAt}, nil
+	}
+	reason, message, err := encodeReason(c.Reason)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
 	failure, err := encodeInit(c.InitFailure)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	statement, args := changeJob, []any{c.JobID, nullText(string(c.Status)), reason, nullText(c.Error), failure,
-		nullText(c.AgentID), nullMillis(c.StartedAt), nullMillis(c.Heartbeat), c.Satisfied, c.Release, nullText(string(c.Outputs)), c.Complete,
-		c.Hold - c.Unhold, c.WaitSlot, c.GiveSlot}
+	var by, why sql.NullString
+	var at sql.NullInt64
+	forced := false
+	if c.Cancel != nil {
+		if why, _, err = encodeReason(&c.Cancel.Reason); err != nil {
+			return "", nil, err
+		}
+		by, at, forced = nullText(c.Cancel.By), nullMillis(c.Cancel.At), c.Cancel.Forced
+	}
+	statement, args = changeRun, []any{runID, nullText(string(c.Status)), nullMillis(c.StartedAt), reason, message, failure,
+		by, why, at, forced, c.ClearReason}
 	if c.CompletedAt != 0 {
-		statement, args = endJob, append(args, c.CompletedAt)
+		statement, args = endRun, append(args, c.CompletedAt)
 	}
-	// One that became terminal meanwhile changes no more.
-	if err := tx.DoOne(ctx, store.ErrUnchanged, statement, args...); err != nil {
+	return statement, args, nil
+}
+
+func storeJob(ctx context.Context, tx *store.Tx, runID string, c lifecycle.JobChange, stepsLeft bool) error {
+	statement, args, err := jobStatement(c)
+	if err == nil { // one that became terminal meanwhile changes no more
+		err = tx.DoOne(ctx, store.ErrUnchanged, statement, args...)
+	}
+	if err != nil {
 		return fmt.Errorf("store job %s: %w", c.JobID, err)
 	}
 	if c.CompletedAt == 0 || !stepsLeft {
 		return nil
 	}
 	return closeSteps(ctx, tx, runID, c)
+}
+
+// endsWell tells that a change of a job is an end with nothing to explain, as most are. Each value that a statement does not take
+// is time that the only writer of the database has.
+func endsWell(c lifecycle.JobChange) bool {
+	return c.CompletedAt != 0 && c.Reason == nil && c.Error == "" && c.InitFailure == nil && c.Heartbeat == 0 &&
+		!c.Satisfied && !c.Release && !c.Complete && !c.WaitSlot && !c.GiveSlot && c.Hold == c.Unhold
+}
+
+func jobStatement(c lifecycle.JobChange) (statement string, args []any, err error) {
+	if endsWell(c) {
+		return endJobWell, []any{c.JobID, string(c.Status), nullText(c.AgentID), nullMillis(c.StartedAt), nullText(string(c.Outputs)), c.CompletedAt}, nil
+	}
+	reason, _, err := encodeReason(c.Reason)
+	if err != nil {
+		return "", nil, err
+	}
+	failure, err := encodeInit(c.InitFailure)
+	if err != nil {
+		return "", nil, err
+	}
+	statement, args = changeJob, []any{c.JobID, nullText(string(c.Status)), reason, nullText(c.Error), failure,
+		nullText(c.AgentID), nullMillis(c.StartedAt), nullMillis(c.Heartbeat), c.Satisfied, c.Release, nullText(string(c.Outputs)), c.Complete,
+		c.Hold - c.Unhold, c.WaitSlot, c.GiveSlot}
+	if c.CompletedAt != 0 {
+		statement, args = endJob, append(args, c.CompletedAt)
+	}
+	return statement, args, nil
 }
 
 // storeRow changes a queue row. A guard that no longer holds means a lost race, so the command is decided again.
@@ -363,12 +393,19 @@ const (
 
 	changeRun = setRun + whileRunOpen
 
-	// The duration counts from the start, or from the birth of a run that never started. Nothing is sealed for the run any more.
 	endRun = setRun + `,
     completed_at = CAST($12 AS BIGINT),
+    duration_ms = CAST($12 AS BIGINT) - coalesce(started_at, $3, created_at),` + runEnds + whileRunOpen
+
+	// A run that succeeded has nothing to explain.
+	endRunWell = `UPDATE execution_runs SET status = $2, started_at = coalesce(started_at, $3), reason = NULL, failure_reason = NULL,
+    completed_at = CAST($4 AS BIGINT),
+    duration_ms = CAST($4 AS BIGINT) - coalesce(started_at, $3, created_at),` + runEnds + whileRunOpen
+
+	// Nothing is sealed for the run any more. The duration counts from the start, or from the birth of a run that never started.
+	runEnds = `
     public_key = NULL, sealed_private_key = NULL, key_made_at = NULL,
-    duration_ms = CAST($12 AS BIGINT) - coalesce(started_at, $3, created_at),
-    log_bytes = (SELECT coalesce(sum(log_bytes), 0) FROM execution_jobs j WHERE j.run_id = execution_runs.run_id)` + whileRunOpen
+    log_bytes = (SELECT coalesce(sum(log_bytes), 0) FROM execution_jobs j WHERE j.run_id = execution_runs.run_id)`
 
 	setJob = `UPDATE execution_jobs SET
     status = coalesce($2, status),
@@ -392,6 +429,13 @@ const (
 	endJob = setJob + `,
     reason = $3,
     completed_at = CAST($16 AS BIGINT),
-    duration_ms = CAST($16 AS BIGINT) - coalesce(started_at, CAST($7 AS BIGINT)),
-    log_bytes = (SELECT coalesce(sum(s.log_bytes), 0) FROM execution_steps s WHERE s.job_id = execution_jobs.job_id)` + whileJobOpen
+    duration_ms = CAST($16 AS BIGINT) - coalesce(started_at, CAST($7 AS BIGINT)),` + jobLogBytes + whileJobOpen
+
+	endJobWell = `UPDATE execution_jobs SET status = $2, reason = NULL, agent_id = coalesce($3, agent_id), started_at = coalesce(started_at, $4),
+    outputs = coalesce($5, outputs),
+    completed_at = CAST($6 AS BIGINT),
+    duration_ms = CAST($6 AS BIGINT) - coalesce(started_at, CAST($4 AS BIGINT)),` + jobLogBytes + whileJobOpen
+
+	jobLogBytes = `
+    log_bytes = (SELECT coalesce(sum(s.log_bytes), 0) FROM execution_steps s WHERE s.job_id = execution_jobs.job_id)`
 )

@@ -138,10 +138,18 @@ func stepsFull(ctx context.Context, tx *store.Tx, jobID string, index int) (full
 	return full, nil
 }
 
+// rare tells that there is more to be said of a step than of most.
+func (w stepWord) rare() bool {
+	return w.failure.Valid || w.accessed.Valid || w.outcome.Valid || w.summary.Valid || w.drift.Valid || w.mode.Valid || w.group.Valid
+}
+
 func upsertStep(ctx context.Context, tx *store.Tx, agentID string, job Owned, w stepWord) error {
-	err := tx.Do(ctx, insertStep+tx.ForUpdate()+onStepKnown, job.JobID, w.index, job.RunID, w.name, w.state, w.kind, w.started, w.completed, w.duration,
-		w.exitCode, w.failure, logs.Path(job.RunID, job.JobName, w.index), w.logBytes, w.accessed, w.outcome, w.summary, w.drift, w.mode, w.group, agentID)
-	if err != nil {
+	statement, args := insertStep, []any{job.JobID, w.index, job.RunID, w.name, w.state, w.kind, w.started, w.completed, w.duration, w.exitCode,
+		logs.Path(job.RunID, job.JobName, w.index), w.logBytes, agentID}
+	if w.rare() {
+		statement, args = insertRareStep, append(args, w.failure, w.accessed, w.outcome, w.summary, w.drift, w.mode, w.group)
+	}
+	if err := tx.Do(ctx, statement+ofHeldJob+tx.ForUpdate()+onStepKnown, args...); err != nil {
 		return fmt.Errorf("store step %d of job %s: %w", w.index, job.JobID, err)
 	}
 	return nil
@@ -186,14 +194,20 @@ func encodeNames(names []string) (sql.NullString, error) {
 }
 
 const (
-	// The job and its queue row are locked, so that the job's end and words about its steps follow each other.
-	insertStep = `INSERT INTO execution_steps (job_id, step_index, run_id, step_name, status, step_type, started_at, completed_at,
-    duration_ms, exit_code, error_message, log_path, log_bytes, secrets_accessed, check_outcome, drift_summary, drift,
-    concurrency_kind, group_id)
+	// Most steps need no more than this.
+	insertStep     = "INSERT INTO execution_steps (" + stepColumns + ")" + stepValues
+	insertRareStep = "INSERT INTO execution_steps (" + stepColumns + `,
+    error_message, secrets_accessed, check_outcome, drift_summary, drift, concurrency_kind, group_id)` + stepValues + `, $14, $15, $16, $17, $18, $19, $20`
+
+	stepColumns = `job_id, step_index, run_id, step_name, status, step_type, started_at, completed_at, duration_ms, exit_code, log_path, log_bytes`
+	stepValues  = `
 SELECT j.job_id, CAST($2 AS BIGINT), $3, $4, $5, $6, CAST($7 AS BIGINT), CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT),
-    $11, $12, CAST($13 AS BIGINT), $14, $15, $16, $17, $18, $19
+    $11, CAST($12 AS BIGINT)`
+
+	// The job and its queue row are locked, so that the job's end and words about its steps follow each other.
+	ofHeldJob = `
 FROM execution_jobs j JOIN dispatch_queue q ON q.id = j.job_id
-WHERE j.job_id = $1 AND j.completed_at IS NULL AND q.agent_id = $20`
+WHERE j.job_id = $1 AND j.completed_at IS NULL AND q.agent_id = $13`
 
 	onStepKnown = `
 ON CONFLICT (job_id, step_index) DO UPDATE SET
