@@ -34,7 +34,7 @@ func connectPostgres(url string) (*DB, error) {
 	if !strings.Contains(url, "pool_max_conns") {
 		config.MaxConns = maxConnections
 	}
-	p := &postgres{}
+	p := &postgres{seats: newSeats(config.MaxConns)}
 	p.lost.watch(config)
 	if err := p.limit(config); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -48,23 +48,36 @@ func connectPostgres(url string) (*DB, error) {
 // postgres runs each statement, and each transaction, on any connection of a pool.
 type postgres struct {
 	pool     *pgxpool.Pool
+	seats    seats
 	patience time.Duration // how long to wait for an answer; 0 for ever
 	queueing time.Duration // how long to wait for a connection; 0 for ever
 	lost     lost
 }
 
-// acquire takes a connection out of the pool. Its caller releases it.
-func (p *postgres) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+// acquire takes a connection out of the pool. Its caller closes it.
+func (p *postgres) acquire(ctx context.Context) (*lent, error) {
 	if p.queueing == 0 {
-		return p.pool.Acquire(ctx)
+		return p.lend(ctx)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, p.queueing, errNoConnection)
 	defer cancel()
-	conn, err := p.pool.Acquire(ctx)
+	conn, err := p.lend(ctx)
 	if err != nil && context.Cause(ctx) == errNoConnection {
 		err = fmt.Errorf("%w within %s: %w", errNoConnection, p.queueing, err)
 	}
 	return conn, err
+}
+
+func (p *postgres) lend(ctx context.Context) (*lent, error) {
+	if err := p.seats.take(ctx); err != nil {
+		return nil, err
+	}
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil {
+		p.seats.give()
+		return nil, err
+	}
+	return &lent{Conn: conn, seats: p.seats}, nil
 }
 
 // errNoConnection says that all connections are in use, or that none can be made.
@@ -76,7 +89,7 @@ func (p *postgres) ExecContext(ctx context.Context, query string, args ...any) (
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Release()
+	defer conn.Close()
 	tag, err := conn.Exec(ctx, query, args...)
 	return result{tag}, err
 }
@@ -88,16 +101,7 @@ func (p *postgres) QueryContext(ctx context.Context, query string, args ...any) 
 		return nil, err
 	}
 	rows, err := conn.Query(ctx, query, args...)
-	return begun(rows, err, lent{conn})
-}
-
-// lent is a connection that goes back to its pool.
-type lent struct{ conn *pgxpool.Conn }
-
-// Close is io.Closer's. Closed twice does no harm.
-func (l lent) Close() error {
-	l.conn.Release()
-	return nil
+	return begun(rows, err, conn)
 }
 
 // QueryRowContext is Querier's.
@@ -112,7 +116,7 @@ func (p *postgres) All(ctx context.Context, asks ...Ask) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer conn.Close()
 	var batch pgx.Batch
 	for _, ask := range asks {
 		batch.Queue(ask.Query, ask.Args...)
@@ -128,9 +132,9 @@ func (p *postgres) write(ctx context.Context, fn func(ctx context.Context, withi
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer conn.Release() // one that is still in a transaction is closed
+	defer conn.Close() // one that is still in a transaction is closed
 	ctx = context.WithoutCancel(ctx)
-	tx := &postgresTx{conn: conn.Conn(), queue: []statement{{query: begin}}}
+	tx := &postgresTx{conn: conn.Conn.Conn(), queue: []statement{{query: begin}}}
 	defer tx.undo(ctx) // after a commit this does nothing, and it covers a panic in fn
 	if err := fn(ctx, tx); err != nil {
 		return err
