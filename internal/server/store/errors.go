@@ -8,7 +8,6 @@ import (
 	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
@@ -17,7 +16,7 @@ func IsUnique(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == "23505" // unique_violation
 	}
-	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+	if lite, ok := errors.AsType[engineError](err); ok {
 		return lite.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || lite.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 	}
 	return false
@@ -28,7 +27,7 @@ func IsFull(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == "53100" // disk_full
 	}
-	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+	if lite, ok := errors.AsType[engineError](err); ok {
 		return lite.Code() == sqlite3.SQLITE_FULL || lite.Code()&0xff == sqlite3.SQLITE_FULL
 	}
 	return false
@@ -44,7 +43,7 @@ func IsRefused(err error) bool {
 		}
 		return false
 	}
-	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+	if lite, ok := errors.AsType[engineError](err); ok {
 		switch lite.Code() & 0xff {
 		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
 			return true
@@ -66,7 +65,7 @@ func IsUnavailable(err error) bool {
 		}
 		return false
 	}
-	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+	if lite, ok := errors.AsType[engineError](err); ok {
 		return !IsRefused(err) && lite.Code()&0xff != sqlite3.SQLITE_ERROR // busy, locked, disk, memory
 	}
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
@@ -92,3 +91,9 @@ func IsDeadlock(err error) bool {
 
 // class is the first part of the code of an error (PostgreSQL, appendix A).
 func class(pg *pgconn.PgError) string { return pg.Code[:min(2, len(pg.Code))] }
+
+// engineError is an error of SQLite: of the writer, or of the driver that the readers use.
+type engineError interface {
+	error
+	Code() int // the extended result code
+}

@@ -35,23 +35,17 @@ func connectSQLite(o Options) (*DB, error) {
 	dsn := "file:" + escapePath(path) + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
 		"&_pragma=synchronous(" + sync + ")&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)" +
 		"&_pragma=cache_size(-8192)&_pragma=wal_autocheckpoint(" + strconv.Itoa(checkpointPages) + ")"
-	single, err := sql.Open("sqlite", dsn)
+	single, err := openLite(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
-	single.SetMaxOpenConns(1)
-	conn, err := single.Conn(context.Background())
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), single.Close())
-	}
 	readers, err := sql.Open("sqlite", dsn+"&_pragma=query_only(1)")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), conn.Close(), single.Close())
+		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), single.close())
 	}
 	readers.SetMaxOpenConns(maxReaders)
 	readers.SetMaxIdleConns(maxReaders) // a connection that is opened again prepares all its statements again
-	w := &singleWriter{conn: conn, prepared: newPrepared(conn)}
-	return &DB{Dialect: SQLite, writer: w, reader: newPrepared(readers), pools: []io.Closer{readers, single}}, nil
+	return &DB{Dialect: SQLite, writer: &singleWriter{on: single}, reader: newPrepared(readers), pools: []io.Closer{readers}}, nil
 }
 
 // escapePath keeps the characters that would end a path in a file: URI from doing so.
@@ -59,20 +53,14 @@ func escapePath(p string) string {
 	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(p)
 }
 
-// preparer is a pool or one connection.
-type preparer interface {
-	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // prepared runs statements that it prepares once.
 type prepared struct {
-	on         preparer
+	on         *sql.DB
 	mu         sync.Mutex
 	statements map[string]*sql.Stmt
 }
 
-func newPrepared(on preparer) *prepared {
+func newPrepared(on *sql.DB) *prepared {
 	return &prepared{on: on, statements: map[string]*sql.Stmt{}}
 }
 
@@ -94,21 +82,6 @@ func (p *prepared) statement(ctx context.Context, query string) (*sql.Stmt, erro
 	}
 	p.statements[query] = s
 	return s, nil
-}
-
-// Do is transaction's. There is nothing to save by waiting: the engine is in this process.
-func (p *prepared) Do(ctx context.Context, query string, args ...any) error {
-	_, err := p.ExecContext(ctx, query, args...)
-	return err
-}
-
-// DoOne is transaction's.
-func (p *prepared) DoOne(ctx context.Context, otherwise error, query string, args ...any) error {
-	changed, err := Changed(p.ExecContext(ctx, query, args...))
-	if err == nil && !changed {
-		err = otherwise
-	}
-	return err
 }
 
 // ExecContext is Querier's.
@@ -153,18 +126,4 @@ func (p *prepared) All(ctx context.Context, asks ...Ask) error {
 		}
 	}
 	return nil
-}
-
-// Last is transaction's. The commit follows anyway.
-func (p *prepared) Last(ctx context.Context, asks ...Ask) error { return p.All(ctx, asks...) }
-
-func (p *prepared) close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var err error
-	for _, s := range p.statements {
-		err = errors.Join(err, s.Close())
-	}
-	p.statements = map[string]*sql.Stmt{}
-	return err
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"runtime"
@@ -17,8 +16,8 @@ const maxBatch = 64
 // commit: each still succeeds or fails by itself, but pages that several of them touch are written once. It begins and
 // commits by statements of its own instead of sql.Tx, which prepares every statement anew.
 type singleWriter struct {
-	conn     *sql.Conn
-	prepared *prepared
+	on    *lite
+	inUse sync.Mutex // of the connection: held for a batch, and to close it
 
 	mu      sync.Mutex
 	busy    bool    // somebody leads: runs what waits
@@ -119,7 +118,9 @@ func (w *singleWriter) handOver() {
 // run runs a batch in one transaction of the engine, with those that come while it runs, and tells everybody in it but
 // the one that leads.
 func (w *singleWriter) run(first []*turn, leader *turn) {
+	w.inUse.Lock()
 	all, err := w.attempt(first)
+	w.inUse.Unlock()
 	for _, t := range all {
 		if err != nil && t.err == nil {
 			t.err = err
@@ -174,7 +175,7 @@ func (w *singleWriter) one(t *turn, at place) error {
 	if err := w.do(at.begin); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	t.call(w.prepared)
+	t.call(w.on)
 	if !t.failed() {
 		return nil
 	}
@@ -206,7 +207,7 @@ func (w *singleWriter) commit(kept int) error {
 func (w *singleWriter) undo() { _ = w.do("ROLLBACK") }
 
 func (w *singleWriter) do(statement string) error {
-	return w.prepared.Do(context.Background(), statement)
+	return w.on.Do(context.Background(), statement)
 }
 
 // failed tells that nothing of the transaction is to be kept.
@@ -219,5 +220,7 @@ func (t *turn) call(q transaction) {
 }
 
 func (w *singleWriter) close() error {
-	return errors.Join(w.prepared.close(), w.conn.Close())
+	w.inUse.Lock()
+	defer w.inUse.Unlock()
+	return w.on.close()
 }
