@@ -4,16 +4,54 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 )
+
+// memo remembers texts by what they are made of. A program has few of them and needs them for every run; to write one takes
+// longer than to find it, and a cache of prepared statements finds a text faster that is the very one it has.
+type memo[K comparable] struct {
+	mu    sync.Mutex
+	texts map[K]string // at most maxStatements
+}
+
+// text gives the text of a key, which write writes.
+func (m *memo[K]) text(key K, write func(K) string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text, ok := m.texts[key]
+	if ok {
+		return text
+	}
+	if m.texts == nil || len(m.texts) >= maxStatements {
+		m.texts = map[K]string{}
+	}
+	text = write(key)
+	m.texts[key] = text
+	return text
+}
+
+var (
+	placesWritten     memo[places]
+	insertionsWritten memo[insertion]
+)
+
+type places struct {
+	n, first int
+	form     string
+}
 
 // Places writes a form for each of n things, separated by commas, with its parameters numbered from first on.
 func Places(n, first int, form string) string {
-	each := strings.Count(form, "%d")
-	numbers := make([]any, 0, n*each)
-	for i := range n * each {
-		numbers = append(numbers, first+i)
+	return placesWritten.text(places{n, first, form}, places.write)
+}
+
+func (p places) write() string {
+	each := strings.Count(p.form, "%d")
+	numbers := make([]any, 0, p.n*each)
+	for i := range p.n * each {
+		numbers = append(numbers, p.first+i)
 	}
-	return fmt.Sprintf(strings.TrimSuffix(strings.Repeat(form+",", n), ","), numbers...)
+	return fmt.Sprintf(strings.TrimSuffix(strings.Repeat(p.form+",", p.n), ","), numbers...)
 }
 
 // batch is how many rows InsertAll writes with one statement. A rest is written row by row, so that there are only two
@@ -41,7 +79,6 @@ func DeleteAll(ctx context.Context, tx *Tx, head string, keys []string) error {
 
 // InsertAll writes rows of as many values each as columns says. head goes up to VALUES, tail follows the rows.
 func InsertAll(ctx context.Context, tx *Tx, head string, columns int, tail string, rows [][]any) error {
-	form := "(" + strings.TrimSuffix(strings.Repeat("$%d, ", columns), ", ") + ")"
 	for len(rows) > 0 {
 		n := 1
 		if len(rows) >= batch {
@@ -51,10 +88,22 @@ func InsertAll(ctx context.Context, tx *Tx, head string, columns int, tail strin
 		for _, row := range rows[:n] {
 			args = append(args, row...)
 		}
-		if err := tx.Do(ctx, head+" "+Places(n, 1, form)+" "+tail, args...); err != nil {
+		text := insertionsWritten.text(insertion{head, n, columns, tail}, insertion.write)
+		if err := tx.Do(ctx, text, args...); err != nil {
 			return err
 		}
 		rows = rows[n:]
 	}
 	return nil
+}
+
+type insertion struct {
+	head          string
+	rows, columns int
+	tail          string
+}
+
+func (i insertion) write() string {
+	form := "(" + strings.TrimSuffix(strings.Repeat("$%d, ", i.columns), ", ") + ")"
+	return i.head + " " + Places(i.rows, 1, form) + " " + i.tail
 }

@@ -181,9 +181,14 @@ func (tx *postgresTx) Do(_ context.Context, query string, args ...any) error {
 // DoOne is transaction's. The engine itself must find that the statement failed, or it would go on to a commit that is on
 // its way already: it divides by the number of rows.
 func (tx *postgresTx) DoOne(_ context.Context, otherwise error, query string, args ...any) error {
-	query = "WITH changed AS (" + query + "\nRETURNING 1) SELECT 1 / count(*) FROM changed"
-	tx.queue = append(tx.queue, statement{query, args, otherwise})
+	tx.queue = append(tx.queue, statement{countersWritten.text(query, counting), args, otherwise})
 	return nil
+}
+
+var countersWritten memo[string]
+
+func counting(query string) string {
+	return "WITH changed AS (" + query + "\nRETURNING 1) SELECT 1 / count(*) FROM changed"
 }
 
 // failure is the error of a statement in its caller's words.
