@@ -32,7 +32,7 @@ var rooms = []string{
 	"internal/decide/envelope", "internal/decide/inputs", "internal/decide/trigger", "internal/decide/contexts",
 	"internal/decide/plan", "internal/decide/lifecycle", "internal/decide/capacity",
 	// The orchestrator.
-	"internal/server/store", "internal/server/outbox", "internal/server/cluster", "internal/server/auth",
+	"internal/server/store/walfile", "internal/server/store", "internal/server/outbox", "internal/server/cluster", "internal/server/auth",
 	"internal/server/secrets", "internal/server/orgs", "internal/server/contexts", "internal/server/fleet", "internal/server/forge", "internal/server/forge/git",
 	"internal/server/forge/generic", "internal/server/forge/local", "internal/server/inbox",
 	"internal/server/logs/index", "internal/server/logs/search", "internal/server/logs/segments", "internal/server/logs/retention", "internal/server/logs",

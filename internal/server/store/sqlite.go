@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"kici/internal/server/store/walfile"
 )
 
 // maxStatements bounds the prepared statements of one cache. Beyond it all are closed and prepared again as they come:
@@ -28,13 +30,17 @@ func connectSQLite(o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
+	vfs, err := walfile.VFS()
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
 	sync := "NORMAL"
 	if o.Durable {
 		sync = "FULL"
 	}
 	dsn := "file:" + escapePath(path) + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
 		"&_pragma=synchronous(" + sync + ")&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)" +
-		"&_pragma=cache_size(-8192)&_pragma=wal_autocheckpoint(" + strconv.Itoa(checkpointPages) + ")"
+		"&_pragma=cache_size(-8192)&_pragma=wal_autocheckpoint(" + strconv.Itoa(checkpointPages) + ")&vfs=" + vfs
 	single, err := openLite(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
