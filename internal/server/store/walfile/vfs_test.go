@@ -118,6 +118,18 @@ func TestACommitIsWrittenAtOnce(t *testing.T) {
 	}
 }
 
+func TestWhatWasRolledBackIsNotWrittenOverAnothersCommit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.db")
+	first, second := connect(t, path, "&_pragma=cache_size(4)"), connect(t, path, "")
+	must(t, first, createRows, "PRAGMA wal_checkpoint(TRUNCATE)", // so that the end of the transaction reads nothing in the log
+		"BEGIN IMMEDIATE", "INSERT INTO rows VALUES (1, 60000, randomblob(60000))", "ROLLBACK")
+	must(t, second, "INSERT INTO rows VALUES (2, 60000, randomblob(60000))")
+	must(t, first, "INSERT INTO rows VALUES (3, 9, randomblob(9))")
+	if diff := cmp.Diff(map[int]int{2: 60000, 3: 9}, afterKill(t, path)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // machine changes a database through two connections, one of which writes at a time, and knows what was committed.
 type machine struct {
 	t         *rapid.T
