@@ -78,7 +78,7 @@ type Options struct {
 	LeaseTime   time.Duration // a delivery whose node has died is taken up again after it (30 s)
 	MaxWaiting  int           // deliveries that may wait; about there Accept gives ErrBacklog (10,000)
 	MaxAttempts int           // of processing one delivery, the first included (10)
-	// Patience is how long a sender waits until more is known of its delivery than that it came, 10 ms: so long it may be stored
+	// Patience is how long a sender waits until more is known of its delivery than that it came, 50 ms: so long it may be stored
 	// together with what comes of it.
 	Patience time.Duration
 }
@@ -108,7 +108,7 @@ func New(db *store.DB, clock service.Clock, poke service.Poke, opts Options) *In
 		opts.MaxWaiting = 10_000
 	}
 	if opts.Patience == 0 {
-		opts.Patience = 10 * time.Millisecond
+		opts.Patience = 50 * time.Millisecond
 	}
 	if opts.MaxAttempts == 0 {
 		opts.MaxAttempts = 10
