@@ -212,7 +212,7 @@ func TestRunsInternTheirSelectorsInOneOrder(t *testing.T) {
 		if _, err := queue.Intern(ctx, tx, label.Selector{Labels: []string{"m"}}); err != nil {
 			return err
 		}
-		if err := tx.All(ctx); err != nil {
+		if err := storetest.Send(ctx, tx); err != nil {
 			return err
 		}
 		go func() {
@@ -288,7 +288,7 @@ func TestAWordAboutAStepThatWaitsForTheRowOfAnotherOwner(t *testing.T) {
 		agent := b.text("SELECT agent_id FROM dispatch_queue WHERE id = $1", end+"/a")
 		said := make(chan error, 1)
 		b.write(func(ctx context.Context, tx *store.Tx) error {
-			if err := errors.Join(change(ctx, tx), tx.All(ctx)); err != nil {
+			if err := errors.Join(change(ctx, tx), storetest.Send(ctx, tx)); err != nil {
 				return err
 			}
 			go func() {

@@ -43,7 +43,7 @@ func TestAPurgeLeavesWhatIsTakenInMeanwhile(t *testing.T) {
 		if outcome, err := in.AcceptTx(ctx, tx, d); err != nil || outcome != inbox.Accepted {
 			t.Errorf("%v, %v", outcome, err)
 		}
-		if err := tx.All(ctx); err != nil {
+		if err := storetest.Send(ctx, tx); err != nil {
 			return err
 		}
 		go func() {

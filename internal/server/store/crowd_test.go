@@ -41,7 +41,7 @@ func TestACrowdSharesConnections(t *testing.T) {
 			err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
 				return tx.Do(ctx, insertNode, fmt.Sprint(i))
 			})
-			if err := errors.Join(err, db.Ping(t.Context()), db.Read().All(t.Context())); err != nil {
+			if err := errors.Join(err, db.Ping(t.Context()), db.Read().All(t.Context(), store.Ask{Query: "SELECT 1", Row: func(store.Row) error { return nil }})); err != nil {
 				t.Error(err)
 			}
 		})

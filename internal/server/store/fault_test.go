@@ -274,7 +274,7 @@ func TestNothingFollowsAnErrorOutsideOfATransaction(t *testing.T) {
 			"no time":    func(ctx context.Context, tx *store.Tx) { _ = tx.Last(ended(ctx)) },
 			"row refused": func(ctx context.Context, tx *store.Tx) {
 				_ = tx.DoOne(ctx, errRollback, "DELETE FROM nodes")
-				_ = tx.All(ctx)
+				_ = storetest.Send(ctx, tx)
 			},
 		} {
 			err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {

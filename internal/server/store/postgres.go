@@ -112,6 +112,9 @@ func (p *postgres) QueryRowContext(ctx context.Context, query string, args ...an
 
 // All is Querier's.
 func (p *postgres) All(ctx context.Context, asks ...Ask) error {
+	if len(asks) == 0 {
+		return nil
+	}
 	conn, err := p.acquire(ctx)
 	if err != nil {
 		return err
@@ -230,6 +233,9 @@ func (tx *postgresTx) QueryRowContext(ctx context.Context, query string, args ..
 
 // All is Querier's.
 func (tx *postgresTx) All(ctx context.Context, asks ...Ask) error {
+	if len(asks) == 0 {
+		return nil
+	}
 	answers, err := tx.send(ctx, asks...)
 	if err != nil {
 		return err

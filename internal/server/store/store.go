@@ -28,7 +28,7 @@ type Querier interface {
 	// come from Err of the rows alone.
 	QueryContext(ctx context.Context, query string, args ...any) (Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) Row
-	// All runs queries one after the other, with one message there and back. The error of one ends it.
+	// All runs queries one after the other, with one message there and back, and none for no query. The error of one ends it.
 	All(ctx context.Context, asks ...Ask) error
 }
 

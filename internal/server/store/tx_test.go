@@ -245,3 +245,17 @@ func TestATransactionThatWaitsForItsClient(t *testing.T) {
 		t.Errorf("%v, stored %v", err, got)
 	}
 }
+
+// What nobody waits for stays queued when there is nothing to ask.
+func TestNoQuestionIsNoMessage(t *testing.T) {
+	db := storetest.Postgres(t)
+	err := db.Write(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		if err := errors.Join(tx.Do(ctx, "no statement"), tx.All(ctx)); err != nil {
+			t.Errorf("sent: %v", err)
+		}
+		return nil
+	})
+	if err == nil {
+		t.Error("never sent")
+	}
+}

@@ -221,3 +221,8 @@ func withDatabase(base, name string) string {
 	u.Path = "/" + strings.TrimPrefix(name, "/")
 	return u.String()
 }
+
+// Send has the engine run what a transaction has told it so far, so that its locks are held.
+func Send(ctx context.Context, tx *store.Tx) error {
+	return tx.All(ctx, store.Ask{Query: "SELECT 1", Row: func(store.Row) error { return nil }})
+}
