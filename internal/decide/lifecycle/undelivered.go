@@ -31,6 +31,9 @@ func Undelivered(run Run, job Job, agent, where string, now int64) Outcome {
 	return o
 }
 
+// OutcomeDeferred is how the delivery ends of a dispatch that its node could not make. It does not count as one that came back.
+const OutcomeDeferred = "dispatch deferred"
+
 // Deferred decides about a dispatch that its node could not make, for a reason that may be over in a moment. No agent has
 // heard of it, so it costs no attempt and nobody their connection. claimedAt tells it from other deliveries of the job.
 func Deferred(run Run, job Job, agent string, claimedAt, now int64) Outcome {
@@ -42,7 +45,7 @@ func Deferred(run Run, job Job, agent string, claimedAt, now int64) Outcome {
 		return cancelHere(run, job, now)
 	}
 	return Outcome{
-		Rows: []RowChange{{JobID: job.ID, Op: RowRelease, Reason: "dispatch deferred"}},
+		Rows: []RowChange{{JobID: job.ID, Op: RowRelease, Reason: OutcomeDeferred}},
 		Jobs: []JobChange{{JobID: job.ID, Status: ci.JobPending, Reason: reasonOf(ci.ReasonDeferred,
 			"what its agent needs could not be read just now, the server's log says why; it is offered again", map[string]any{"agent": agent})}},
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"kici/internal/core/ci"
+	"kici/internal/decide/lifecycle"
 )
 
 // Violation is a promise that was broken, with the evidence.
@@ -306,10 +307,15 @@ func (c *check) attempts() {
 	}
 }
 
-// counted compares how often a row came back to the queue with the attempts on record: its last claim is not counted, and
-// a row that expired was waiting for one.
+// counted compares how often a row came back to the queue with the attempts on record: its last claim is not counted, a row
+// that expired was waiting for one, and a claim of which nobody has heard, of an agent or of the queue, cost nothing.
 func (c *check) counted(row rowFact) {
-	n := len(c.attempt[row.Job])
+	n := 0
+	for _, a := range c.attempt[row.Job] {
+		if a.Outcome != lifecycle.OutcomeDeferred {
+			n++
+		}
+	}
 	least, most := row.Requeued, row.Requeued+1
 	switch row.Status {
 	case ci.QueueExpired:
@@ -318,7 +324,7 @@ func (c *check) counted(row rowFact) {
 		least = most
 	}
 	if n < least || n > most {
-		c.fail("the queue says that %s (%s) came back %d times, and it has %d attempts", c.name(row.Job), row.Status, row.Requeued, n)
+		c.fail("the queue says that %s (%s) came back %d times, and it has %d attempts that count", c.name(row.Job), row.Status, row.Requeued, n)
 	}
 }
 

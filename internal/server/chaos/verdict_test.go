@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kici/internal/core/ci"
+	"kici/internal/decide/lifecycle"
 )
 
 // kept are facts of one push in which every promise is kept: the run of ladder has succeeded, that of storm has failed by
@@ -176,6 +177,12 @@ func TestWhatIsAllowedPasses(t *testing.T) {
 			f.Attempts = append(f.Attempts, first)
 			f.row("ladder/build").Requeued = 1
 			f.Acked.Lines = append(f.Acked.Lines, ackedLine{stepKey: stepKey{"ladder/build", -1}, Agent: first.Agent, Text: "cloned", Sent: last.Claimed - 30, At: last.Claimed + 10})
+		}},
+		{"a claim of which nobody has heard", func(f *facts) {
+			first := *f.attempt("ladder/build")
+			f.attempt("ladder/build").Number = 2
+			first.Agent, first.Claimed, first.Ended, first.Outcome = "agent-1", 5000, 5100, lifecycle.OutcomeDeferred
+			f.Attempts = append(f.Attempts, first)
 		}},
 		{"the end, as an agent tells it that no longer had the job", func(f *facts) {
 			first := *f.attempt("ladder/build")
