@@ -66,6 +66,11 @@ func New(ctx context.Context, o Options) (r *Rig, err error) {
 			made.Close()
 		}
 	}()
+	if o.Logs != "" {
+		if err := os.MkdirAll(o.Logs, 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder for logs: %w", err)
+		}
+	}
 	if err := r.makeRepository(ctx); err != nil {
 		return nil, err
 	}

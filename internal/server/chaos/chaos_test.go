@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -32,6 +33,16 @@ func TestNothingIsLostHoweverMuchIsKilled(t *testing.T) {
 	t.Run("three servers on PostgreSQL", func(t *testing.T) {
 		torment(t, chaos.Options{Servers: 3, Postgres: storetest.PostgresURL(t)})
 	})
+}
+
+func TestASystemThatCannotBeBuiltIsAnError(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chaos.Run(t.Context(), chaos.Options{Servers: 1, Logs: filepath.Join(file, "logs")}); err == nil {
+		t.Error("no error")
+	}
 }
 
 func torment(t *testing.T, o chaos.Options) {

@@ -64,11 +64,11 @@ var environ = []string{"KICI_AGENT_MAX_RECONNECT_DELAY_MS=2000", "KICI_DISPATCH_
 const startTries = 5
 
 // build starts everything.
-func build(ctx context.Context, o Options) (s *system, err error) {
+func build(ctx context.Context, o Options) (_ *system, err error) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails, by its documentation
 	env := append([]string{"KICI_SECRET_KEY=" + hex.EncodeToString(key)}, environ...)
-	s = &system{witness: &witness{}}
+	s := &system{witness: &witness{}}
 	defer func() {
 		if err != nil {
 			s.close()
