@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timerSlack is how late a timer of a server may be.
-const timerSlack = time.Millisecond
+// timerSlack is how late a timer of a server may be. No wait of a server is for anything that a few milliseconds matter to.
+const timerSlack = 4 * time.Millisecond
 
 // timersSet tells the program that was started anew that it was. Nothing else of this process sees it.
 const timersSet = "KICI_TIMERS_SET"
