@@ -57,7 +57,11 @@ func (r *Rig) Send(ctx context.Context, p Push) (Delivery, error) {
 		DeliveryID string
 		Duplicate  bool
 	}
-	if err := json.Unmarshal(answer, &accepted); err != nil || accepted.DeliveryID == "" || resp.StatusCode != http.StatusAccepted && !accepted.Duplicate {
+	err = json.Unmarshal(answer, &accepted)
+	if accepted.Duplicate && p.Mark != "" { // which is told without the id where its key is still remembered
+		accepted.DeliveryID = r.Source.RoutingKey + ":" + p.Mark
+	}
+	if err != nil || accepted.DeliveryID == "" || resp.StatusCode != http.StatusAccepted && !accepted.Duplicate {
 		return d, fmt.Errorf("the webhook was answered %s: %s", resp.Status, answer)
 	}
 	d.ID = accepted.DeliveryID
