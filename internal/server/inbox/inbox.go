@@ -143,13 +143,12 @@ func (in *Inbox) Accept(ctx context.Context, d Delivery) (Outcome, error) {
 // not, nothing is stored, and AcceptTx finds out more after errClaimed. Where a worker has a seat for it and nothing waits, it is
 // handed over before it is stored.
 func (in *Inbox) acceptNew(ctx context.Context, d Delivery) error {
-	seat := in.seats.reserve(len(d.Payload))
-	r, err := in.newReceipt(d, seat != nil)
+	r, err := in.newReceipt(d)
 	if err != nil {
 		return err
 	}
-	if seat != nil {
-		seat <- r.work() // which has room for every seat
+	if seat := in.seats.reserve(len(d.Payload)); seat != nil {
+		seat <- in.work(r) // which has room for every seat
 		r.await(ctx, in.opts.Patience)
 	}
 	return in.keepNow(ctx, r)
@@ -166,7 +165,7 @@ func (in *Inbox) AcceptTx(ctx context.Context, tx *store.Tx, d Delivery) (Outcom
 		return 0, cmp.Or(err, ErrBacklog)
 	}
 	d.ReceivedAt = in.clock.Millis()
-	r, err := in.newReceipt(d, false)
+	r, err := in.newReceipt(d)
 	if err != nil {
 		return 0, err
 	}

@@ -33,8 +33,9 @@ var ErrNotTaken = errors.New("the delivery was not taken in")
 // errClaimed says that a delivery is not new, or its source not as it was.
 var errClaimed = errors.New("the delivery was claimed before")
 
-// newReceipt makes the receipt of a delivery that goes to a worker, or that is to wait.
-func (in *Inbox) newReceipt(d Delivery, worker bool) (*receipt, error) {
+// newReceipt makes the receipt of a delivery that is to wait. It is as if a lease had run out long ago, so that taking it leaves
+// the row as long as it is: see finishDelivery.
+func (in *Inbox) newReceipt(d Delivery) (*receipt, error) {
 	d.Headers = cleanHeaders(d.Headers)
 	headers, err := json.Marshal(d.Headers)
 	if err != nil {
@@ -44,17 +45,13 @@ func (in *Inbox) newReceipt(d Delivery, worker bool) (*receipt, error) {
 	if d.Payload == nil {
 		d.Payload = []byte{} // an empty body is a body
 	}
-	// Without a worker it is as if a lease had run out long ago, so that taking it leaves the row as long as it is: see
-	// finishDelivery.
 	lease := Lease{node: in.opts.NodeID, until: d.ReceivedAt - in.opts.DedupTTL.Milliseconds()}
-	if worker {
-		lease.until, lease.Attempt = d.ReceivedAt+in.opts.LeaseTime.Milliseconds(), 1
-	}
 	return &receipt{d: d, headers: string(headers), lease: lease, expires: d.ReceivedAt + in.opts.DedupTTL.Milliseconds(), known: make(chan struct{})}, nil
 }
 
-// work is the delivery for its worker.
-func (r *receipt) work() Work {
+// work is the delivery for a worker, whom it no longer waits for.
+func (in *Inbox) work(r *receipt) Work {
+	r.lease.until, r.lease.Attempt = r.d.ReceivedAt+in.opts.LeaseTime.Milliseconds(), 1
 	w := leased(r.d, r.lease)
 	w.receipt = r
 	return w
