@@ -196,7 +196,7 @@ func TestAJobWhoseTimeWasUpInTheServersSleepIsGivenOut(t *testing.T) {
 }
 
 // TestALookWantsMoreThanTheOneBefore is about what a look does not guess: agents that came, a selector that is new, one that
-// nobody asks for now.
+// no job demands any more.
 func TestALookWantsMoreThanTheOneBefore(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		hub := &fakeHub{agents: []dispatch.Agent{agent("a", 1, "linux")}}
