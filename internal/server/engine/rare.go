@@ -3,20 +3,16 @@ package engine
 import (
 	"slices"
 	"strings"
-
-	"kici/internal/server/store"
 )
 
 // insert is a statement that inserts rows.
 type insert struct {
 	head    string // up to VALUES
 	columns int
-	one     string // the statement for one row
 }
 
 func insertInto(table, columns string) insert {
-	head, n := "INSERT INTO "+table+" ("+columns+") VALUES", strings.Count(columns, ",")+1
-	return insert{head, n, head + " " + store.Places(1, 1, "("+strings.TrimSuffix(strings.Repeat("$%d, ", n), ", ")+")")}
+	return insert{"INSERT INTO " + table + " (" + columns + ") VALUES", strings.Count(columns, ",") + 1}
 }
 
 // mostly inserts rows of which most leave the rare columns, the last ones, as they are by themselves. There is a statement

@@ -283,7 +283,7 @@ func insertRun(ctx context.Context, tx *store.Tx, r Registration, key runKey, no
 		nullText(ci.CutName(r.TriggeredBy)), nullMillis(r.Plan.TimeoutMs), nullText(string(r.Plan.Document)), concurrency, nullText(r.ParentRunID),
 		nullText(r.OriginalRunID), nullText(r.CheckMode), nullText(firstContext(r.Plan)), r.ChainDepth, secrets}
 	statement := insertRuns.of(row)
-	err = tx.DoOne(ctx, errRegistered, statement.one+" ON CONFLICT (run_id) DO NOTHING", row[:statement.columns]...)
+	err = tx.DoOne(ctx, errRegistered, store.Insertion(statement.head, 1, statement.columns, "ON CONFLICT (run_id) DO NOTHING"), row[:statement.columns]...)
 	if err != nil {
 		return fmt.Errorf("insert run %s: %w", r.RunID, err)
 	}

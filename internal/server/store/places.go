@@ -88,13 +88,17 @@ func InsertAll(ctx context.Context, tx *Tx, head string, columns int, tail strin
 		for _, row := range rows[:n] {
 			args = append(args, row...)
 		}
-		text := insertionsWritten.text(insertion{head, n, columns, tail}, insertion.write)
-		if err := tx.Do(ctx, text, args...); err != nil {
+		if err := tx.Do(ctx, Insertion(head, n, columns, tail), args...); err != nil {
 			return err
 		}
 		rows = rows[n:]
 	}
 	return nil
+}
+
+// Insertion is the text that writes so many rows of as many values each as columns says, in the words of InsertAll.
+func Insertion(head string, rows, columns int, tail string) string {
+	return insertionsWritten.text(insertion{head, rows, columns, tail}, insertion.write)
 }
 
 type insertion struct {
